@@ -1,0 +1,1 @@
+"""What an agent's host needs: the launcher, the second memory layer, hooks, the journal."""

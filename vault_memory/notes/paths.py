@@ -1,0 +1,114 @@
+"""Vault-relative paths: identity, original bytes and the partition key.
+
+Belongs here: what makes two names the same note, and how a name is written as a Dagster partition key.
+Does not: which notes are wanted (``exclusion``).
+
+Identity is Unicode normalisation form C: macOS writes ``é`` as two code points, Linux as one, and both are
+the same note. The original bytes are kept because git knows the file by them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass, field
+from typing import Final
+
+MARKDOWN_SUFFIXES: Final = (".md", ".markdown")
+
+# What the UI's and the command line's selection syntax reads in its own way, and what is not one line.
+_RESERVED = re.compile(r'[%\x00-\x1f\x7f-\x9f"\[\]{},*|\\\u2028\u2029\ufeff]|\.\.+|^\s+|\s+$|^[-~]')
+_ESCAPE = re.compile(r"(?:%[0-9A-F]{2})+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NotePath:
+    """A note's path relative to the vault, with ``/`` between parts.
+
+    Two paths are equal if their identities are: the bytes do not take part in comparisons.
+
+    Attributes:
+        id: The identity: NFC text. Bytes that are no UTF-8 are replaced and told apart by a digest.
+        raw: The bytes by which git or the file system knows the file.
+    """
+
+    id: str
+    raw: bytes = field(compare=False, repr=False)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> NotePath:
+        """Make a path from the bytes that git prints."""
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            digest = hashlib.sha256(raw).hexdigest()[:8]
+            stem, dot, suffix = raw.decode("utf-8", "replace").rpartition(".")
+            text = f"{stem} [{digest}]{dot}{suffix}" if dot else f"{suffix} [{digest}]"
+        return cls(unicodedata.normalize("NFC", text), raw)
+
+    @classmethod
+    def from_text(cls, text: str) -> NotePath:
+        """Make a path from text, as a user types it."""
+        return cls(unicodedata.normalize("NFC", text), text.encode("utf-8", "surrogateescape"))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names between the slashes, outermost first."""
+        return tuple(self.id.split("/"))
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.id.rpartition("/")[2]
+
+    @property
+    def stem(self) -> str:
+        """The last part without a Markdown suffix."""
+        name = self.name
+        for suffix in MARKDOWN_SUFFIXES:
+            if name.lower().endswith(suffix):
+                return name[: -len(suffix)]
+        return name
+
+    @property
+    def is_markdown(self) -> bool:
+        """Whether the name ends in ``.md`` or ``.markdown``, in any case."""
+        return self.id.lower().endswith(MARKDOWN_SUFFIXES)
+
+
+def distinct(path: NotePath) -> NotePath:
+    """Return the path under its own spelling instead of NFC, for the loser of a name collision."""
+    return NotePath(path.raw.decode("utf-8", "replace"), path.raw)
+
+
+def partition_key(note_id: str) -> str:
+    """Write a note's identity as a Dagster partition key.
+
+    Most keys are the path itself, since people read them in the UI. Control characters, whitespace at the
+    ends, runs of dots and the signs of Dagster's selection syntax are percent-encoded (RFC 3986 style).
+
+    Raises:
+        ValueError: The identity is empty.
+    """
+    if not note_id:
+        message = "an empty path has no partition key"
+        raise ValueError(message)
+    return _RESERVED.sub(
+        lambda match: "".join(f"%{byte:02X}" for byte in match.group().encode("utf-8", "surrogatepass")), note_id
+    )
+
+
+def note_id(key: str) -> str:
+    """Read a partition key back; ``note_id(partition_key(x)) == x`` for every ``x``.
+
+    Raises:
+        ValueError: The key was not written by ``partition_key``.
+    """
+    text = _ESCAPE.sub(
+        lambda match: bytes.fromhex(match.group().replace("%", "")).decode("utf-8", "surrogatepass"), key
+    )
+    if partition_key(text) != key:
+        message = "not a partition key of this vault"
+        raise ValueError(message)
+    return text

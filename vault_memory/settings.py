@@ -1,0 +1,368 @@
+"""All settings, read once.
+
+Belongs here: every name a user may set, its default and its check. This is the only module that reads
+``os.environ`` or the configuration file. Does not: anything inside the vault, which is data.
+
+The environment wins over the file. The file is TOML, named by ``VAULT_MEMORY_CONFIG`` or
+``~/.config/vault-memory/config.toml``; its keys are the names below without their prefix, in lower case,
+with ``[embedding]``, ``[scan]`` and ``[sync]`` as tables.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
+
+from vault_memory.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_Table = TypeVar("_Table")
+EmbedderName = Literal["openai", "hashing"]
+
+MAX_DIMENSIONS: Final = 1536
+DEFAULT_BASE_URL: Final = "https://openrouter.ai/api/v1"
+DEFAULT_MODEL: Final = "openai/text-embedding-3-small"
+DEFAULT_ROOTS: Final = ("01_Projects", "02_Areas")
+DEFAULT_EXCLUDED_DIRECTORIES: Final = ("00_Inbox", "04_Archive", "Infrastructure", "Home-Automation")
+_KEY_COMMAND_TIMEOUT_SECONDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSettings:
+    """How texts become vectors.
+
+    Attributes:
+        embedder: ``openai`` or ``hashing`` if asked for by name; None: as the database recorded.
+        base_url: Root of an OpenAI-compatible API.
+        model: The model's name at that API.
+        dimensions: Width of its vectors, at most 1,536; narrower ones are padded with zeros.
+        allow_hosts: Hosts that may be sent note text besides those of the known providers.
+        allow_http_loopback: Whether ``http://`` to a loopback address is accepted.
+        concurrency: Requests in flight at once.
+        timeout_seconds: For one request.
+        max_batch_texts: None: as the provider's preset says.
+        max_attempts: Tries of one request before its notes are marked failed.
+        price_usd_per_million_tokens: None: as the provider's preset says.
+        confirm_above_usd: ``sync`` asks for ``--yes`` above this estimate.
+    """
+
+    embedder: EmbedderName | None = None
+    base_url: str = DEFAULT_BASE_URL
+    model: str = DEFAULT_MODEL
+    dimensions: int = MAX_DIMENSIONS
+    allow_hosts: tuple[str, ...] = ()
+    allow_http_loopback: bool = False
+    concurrency: int = 4
+    timeout_seconds: float = 60.0
+    max_batch_texts: int | None = None
+    max_attempts: int = 6
+    max_backoff_seconds: float = 60.0
+    price_usd_per_million_tokens: float | None = None
+    confirm_above_usd: float = 5.0
+    api_key: str | None = field(default=None, repr=False)
+    api_key_file: Path | None = None
+    api_key_command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSettings:
+    """What is left out of memory; ``.vaultmemoryignore`` in the vault can only add to it.
+
+    Attributes:
+        roots: Top-level folders (paths relative to the vault) that are indexed; ``.`` stands for all.
+        exclude_directories: Names of folders that are excluded at any depth, as exact path parts.
+        exclude_keywords: Words that exclude a note when its file name contains them as whole words.
+        exclude_patterns: Patterns in the style of ``.gitignore``, without ``!``.
+        private_tags: Tags that exclude a note.
+        max_note_bytes: Larger notes are quarantined as ``too_large``.
+        time_budget_seconds: A note whose scan takes longer is quarantined as ``scan_timeout``.
+    """
+
+    roots: tuple[str, ...] = DEFAULT_ROOTS
+    exclude_directories: tuple[str, ...] = DEFAULT_EXCLUDED_DIRECTORIES
+    exclude_keywords: tuple[str, ...] = ()
+    exclude_patterns: tuple[str, ...] = ()
+    private_tags: tuple[str, ...] = ("private", "secret", "confidential", "sensitive", "私密", "机密")
+    max_note_bytes: int = 1024 * 1024
+    time_budget_seconds: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSettings:
+    """How much one run takes, and how failures are retried.
+
+    Attributes:
+        max_notes_per_run: Notes in one Dagster run.
+        max_chunks_per_run: Chunks in one Dagster run.
+        wait_seconds: How long a writer waits for another one.
+        retry_base_seconds: Wait before the first retry of a failed note; doubles each time.
+        retry_max_seconds: Longest wait between retries.
+        max_deleted_share: A plan that would delete more than this share of the notes is refused.
+    """
+
+    max_notes_per_run: int = 300
+    max_chunks_per_run: int = 4000
+    wait_seconds: float = 30.0
+    retry_base_seconds: float = 60.0
+    retry_max_seconds: float = 3600.0
+    max_deleted_share: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting of one source set.
+
+    Attributes:
+        vault: Root of the vault's work tree (or a bare repository); None where a command needs none.
+        home: Where the embedded server, DAGSTER_HOME and logs live.
+        dsn: PostgreSQL of the operator; None: the embedded server.
+        query_dsn: PostgreSQL of the read-only role; None: derived from the embedded server, or ``dsn``.
+        dagster_dsn: Dagster's own storage; None: database ``dagster`` on the same server.
+        schema: The schema that holds this source set's tables.
+        hmac_key_file: 32 random bytes (hexadecimal) that key the hashes of secret content.
+        pg_user: Operating system user that the embedded server runs as when started by root.
+        config_file: The file that was read, or would be.
+    """
+
+    vault: Path | None
+    home: Path
+    config_file: Path
+    hmac_key_file: Path
+    dsn: str | None = field(default=None, repr=False)
+    query_dsn: str | None = field(default=None, repr=False)
+    dagster_dsn: str | None = field(default=None, repr=False)
+    schema: str = "vault_memory"
+    pg_user: str = "nobody"
+    embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
+    scan: ScanSettings = field(default_factory=ScanSettings)
+    sync: SyncSettings = field(default_factory=SyncSettings)
+
+    @property
+    def dagster_home(self) -> Path:
+        """``DAGSTER_HOME`` of every command."""
+        return self.home / "dagster"
+
+    def require_vault(self) -> Path:
+        """Return the vault.
+
+        Raises:
+            ConfigError: None is set.
+        """
+        if self.vault is None:
+            raise ConfigError("no vault is set: export VAULT_MEMORY_VAULT=/path/to/vault, or run 'vault-memory init'")
+        return self.vault
+
+    def api_key(self) -> str | None:
+        """Return the provider's key from the environment, the key file or the key command; None if there is none.
+
+        Raises:
+            ConfigError: The file cannot be read or others may read it, or the command failed.
+        """
+        embedding = self.embedding
+        if embedding.api_key:
+            return embedding.api_key
+        if embedding.api_key_file is not None:
+            return _read_key_file(embedding.api_key_file)
+        if embedding.api_key_command:
+            return _run_key_command(embedding.api_key_command)
+        return None
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the environment and the configuration file.
+
+    Args:
+        environ: In place of ``os.environ``, for tests.
+
+    Raises:
+        ConfigError: A value or the file is malformed; the message names the setting.
+    """
+    env = os.environ if environ is None else environ
+    home_directory = Path(env.get("HOME") or "~").expanduser()
+    config_file = Path(
+        env.get("VAULT_MEMORY_CONFIG") or home_directory / ".config/vault-memory/config.toml"
+    ).expanduser()
+    config = _read_config(config_file, required="VAULT_MEMORY_CONFIG" in env)
+    reader = _Reader(env, config, config_file)
+    default_home = Path("/var/lib/vault-memory") if os.geteuid() == 0 else home_directory / ".vault-memory"
+    settings = Settings(
+        vault=reader.path("vault"),
+        home=(reader.path("home") or default_home).absolute(),
+        config_file=config_file,
+        hmac_key_file=reader.path("hmac_key_file") or config_file.parent / "hmac.key",
+        dsn=reader.text("dsn"),
+        query_dsn=reader.text("query_dsn"),
+        dagster_dsn=reader.text("dagster_dsn"),
+        schema=reader.text("schema") or "vault_memory",
+        pg_user=reader.text("pg_user") or "nobody",
+        embedding=_embedding(reader),
+        scan=reader.table("scan", ScanSettings),
+        sync=reader.table("sync", SyncSettings),
+    )
+    reader.refuse_unknown()
+    if not settings.schema.isidentifier() or not settings.schema.isascii() or not settings.schema.islower():
+        raise ConfigError("schema: want lower-case letters, digits and underscores, for example vault_memory_work")
+    return settings
+
+
+def _embedding(reader: _Reader) -> EmbeddingSettings:
+    embedding = reader.table("embedding", EmbeddingSettings)
+    values = {item.name: getattr(embedding, item.name) for item in fields(embedding)}
+    overrides = {
+        "embedder": reader.environment("EMBEDDER"),
+        "base_url": reader.environment("EMBEDDING_BASE_URL"),
+        "model": reader.environment("EMBEDDING_MODEL"),
+        "dimensions": reader.environment("EMBEDDING_DIMENSIONS"),
+        "allow_http_loopback": reader.environment("EMBEDDING_ALLOW_HTTP_LOOPBACK"),
+        "concurrency": reader.environment("EMBEDDING_CONCURRENCY"),
+        "timeout_seconds": reader.environment("EMBEDDING_TIMEOUT_SECONDS"),
+        "max_attempts": reader.environment("EMBEDDING_MAX_ATTEMPTS"),
+        "max_backoff_seconds": reader.environment("EMBEDDING_MAX_BACKOFF_SECONDS"),
+    }
+    for name, text in overrides.items():
+        if text is not None:
+            values[name] = _coerce(f"embedding.{name}", EmbeddingSettings.__annotations__[name], text)
+    values["api_key"] = reader.environ.get("OPENROUTER_API_KEY") or None
+    if values["embedder"] not in (None, "openai", "hashing"):
+        raise ConfigError("embedder: want openai or hashing")
+    if not 1 <= values["dimensions"] <= MAX_DIMENSIONS:
+        raise ConfigError(f"embedding dimensions: want 1 to {MAX_DIMENSIONS}; ask a wider model for {MAX_DIMENSIONS}")
+    return EmbeddingSettings(**values)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Hands out settings by name, and remembers which keys of the file it was asked for."""
+
+    environ: Mapping[str, str]
+    config: Mapping[str, Any]
+    config_file: Path
+    known: set[str] = field(default_factory=set)
+
+    def environment(self, name: str) -> str | None:
+        return self.environ.get(f"VAULT_MEMORY_{name}") or None
+
+    def text(self, name: str) -> str | None:
+        self.known.add(name)
+        value = self.environment(name.upper()) or self.config.get(name)
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{self.config_file}: {name}: want text in quotes")
+        return value or None
+
+    def path(self, name: str) -> Path | None:
+        value = self.text(name)
+        return None if value is None else Path(value).expanduser().absolute()
+
+    def table(self, name: str, kind: type[_Table]) -> _Table:
+        self.known.add(name)
+        given = self.config.get(name, {})
+        if not isinstance(given, dict):
+            raise ConfigError(f"{self.config_file}: {name}: want a table, [{name}]")
+        allowed = {
+            item.name: str(item.type)
+            for item in fields(cast("type[EmbeddingSettings]", kind))
+            if item.name != "api_key"
+        }
+        values: dict[str, object] = {}
+        for key, value in cast("dict[str, object]", given).items():
+            if key not in allowed:
+                raise ConfigError(
+                    f"{self.config_file}: unknown setting {name}.{key}; known: {', '.join(sorted(allowed))}"
+                )
+            values[key] = _coerce(f"{name}.{key}", allowed[key], value)
+        return kind(**values)
+
+    def refuse_unknown(self) -> None:
+        unknown = sorted(set(self.config) - self.known)
+        if unknown:
+            raise ConfigError(
+                f"{self.config_file}: unknown setting {unknown[0]!r}; known: {', '.join(sorted(self.known))}"
+            )
+
+
+def _coerce(name: str, kind: str, value: object) -> object:
+    """Bring a TOML value or an environment string to the type that a field declares."""
+    try:
+        if kind.startswith("tuple"):
+            items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+            if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[object]", items)):
+                raise ValueError
+            return tuple(cast("list[str]", items))
+        if kind.startswith("bool"):
+            if isinstance(value, bool):
+                return value
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[str(value).lower()]
+        if isinstance(value, bool):
+            raise ValueError  # TOML's true would pass for the number 1
+        if kind.startswith("int"):
+            return _positive(int(cast("str", value)))
+        if kind.startswith("float"):
+            return _positive(float(cast("str", value)))
+        if not isinstance(value, str):
+            raise ValueError  # noqa: TRY004 - reported below as the setting's error
+        return Path(value).expanduser() if kind.startswith("Path") else value
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(f"{name}: want {_WANTED.get(kind.partition('[')[0].partition(' ')[0], 'text')}") from None
+
+
+_WANTED: Final = {
+    "tuple": "a list of texts",
+    "bool": "true or false",
+    "int": "a whole number, 0 or more",
+    "float": "a number, 0 or more",
+}
+
+
+def _positive(number: float) -> float:
+    if not 0 <= number < float("inf"):
+        raise ValueError
+    return number
+
+
+def _read_config(path: Path, *, required: bool) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if required:
+            raise ConfigError(f"VAULT_MEMORY_CONFIG names {path}, which does not exist") from None
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({type(error).__name__})") from None
+    except tomllib.TOMLDecodeError as error:
+        # The message can quote the line, which may hold a key; its position cannot.
+        position = str(error).rpartition("(")[2].rstrip(")")
+        raise ConfigError(f"{path}: not valid TOML ({position})") from None
+
+
+def _read_key_file(path: Path) -> str | None:
+    try:
+        mode = path.stat().st_mode
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(f"{path}: others may read this key; run: chmod 600 {path}")
+        return path.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: the API key file cannot be read ({type(error).__name__})") from None
+
+
+def _run_key_command(command: str) -> str | None:
+    try:
+        done = subprocess.run(
+            command,
+            shell=True,  # noqa: S602 - the user's own line, from the user's own file
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_KEY_COMMAND_TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+        raise ConfigError(f"api_key_command: failed ({type(error).__name__})") from None
+    if done.returncode != 0:
+        raise ConfigError(f"api_key_command: exit status {done.returncode}")
+    return done.stdout.strip() or None
