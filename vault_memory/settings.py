@@ -23,7 +23,6 @@ from vault_memory.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_Table = TypeVar("_Table")
 EmbedderName = Literal["openai", "hashing"]
 
 MAX_DIMENSIONS: Final = 1536
@@ -237,6 +236,9 @@ def _embedding(reader: _Reader) -> EmbeddingSettings:
     return EmbeddingSettings(**values)
 
 
+_Table = TypeVar("_Table", EmbeddingSettings, ScanSettings, SyncSettings)
+
+
 @dataclass(slots=True)
 class _Reader:
     """Hands out settings by name, and remembers which keys of the file it was asked for."""
@@ -265,12 +267,8 @@ class _Reader:
         given = self.config.get(name, {})
         if not isinstance(given, dict):
             raise ConfigError(f"{self.config_file}: {name}: want a table, [{name}]")
-        allowed = {
-            item.name: str(item.type)
-            for item in fields(cast("type[EmbeddingSettings]", kind))
-            if item.name != "api_key"
-        }
-        values: dict[str, object] = {}
+        allowed = {item.name: str(item.type) for item in fields(kind) if item.name != "api_key"}
+        values: dict[str, Any] = {}
         for key, value in cast("dict[str, object]", given).items():
             if key not in allowed:
                 raise ConfigError(
@@ -300,13 +298,13 @@ def _coerce(name: str, kind: str, value: object) -> object:
                 return value
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[str(value).lower()]
         if isinstance(value, bool):
-            raise ValueError  # TOML's true would pass for the number 1
+            raise TypeError  # TOML's true would pass for the number 1
         if kind.startswith("int"):
             return _positive(int(cast("str", value)))
         if kind.startswith("float"):
             return _positive(float(cast("str", value)))
         if not isinstance(value, str):
-            raise ValueError  # noqa: TRY004 - reported below as the setting's error
+            raise TypeError
         return Path(value).expanduser() if kind.startswith("Path") else value
     except (ValueError, TypeError, KeyError):
         raise ConfigError(f"{name}: want {_WANTED.get(kind.partition('[')[0].partition(' ')[0], 'text')}") from None
@@ -353,9 +351,9 @@ def _read_key_file(path: Path) -> str | None:
 
 def _run_key_command(command: str) -> str | None:
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S602 - the user's own line, from the user's own file
             command,
-            shell=True,  # noqa: S602 - the user's own line, from the user's own file
+            shell=True,
             check=False,
             capture_output=True,
             text=True,

@@ -201,7 +201,7 @@ class CleanNote:
     """A note that was scanned and may be indexed.
 
     Attributes:
-        text: Decoded, one byte-order mark removed, line ends normalised to ``\\n``; file lines kept.
+        text: Decoded, one byte-order mark removed, line ends normalised to line feeds; file lines kept.
         content_hash: SHA-256 (hexadecimal) of the bytes as they were read.
     """
 
