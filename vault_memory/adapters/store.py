@@ -1,0 +1,697 @@
+"""The memory in PostgreSQL: every statement that ingest needs.
+
+Belongs here: SQL of the writing side, one transaction a note, and the translation of database errors.
+Does not: which note to write and why (``ingest``), the reader's search (``query``), the schema (``sql/``).
+
+Errors carry sqlstate and constraint only: PostgreSQL's DETAIL prints the row, which is note text.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+
+import psycopg
+from pgvector import SparseVector, Vector
+from pgvector.psycopg import register_vector
+from psycopg import sql
+from psycopg.rows import dict_row, namedtuple_row, scalar_row
+from psycopg.types.json import Jsonb
+
+from vault_memory.errors import StoreError, StoreUnavailable, WriterBusyError
+from vault_memory.notes.changes import ManifestEntry
+from vault_memory.notes.model import NoteStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from vault_memory.notes.model import Chunk, Quarantined
+    from vault_memory.notes.tokens import DocumentTerms
+
+log = logging.getLogger(__name__)
+
+STORED_DIMENSIONS: Final = 1536
+_LOCK_POLL_SECONDS: Final = 0.1
+_UNAVAILABLE: Final = ("08", "57P", "53")  # connection exceptions, server going down, out of resources
+
+
+@dataclass(frozen=True, slots=True)
+class SyncState:
+    """What the store was last brought to, and with what."""
+
+    vault: str | None
+    commit: str | None
+    ruleset_id: str | None
+    embedder: str | None
+    model: str | None
+    dimensions: int | None
+    base_url: str | None
+    key_fingerprint: str | None
+    vector_index: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteState:
+    """The manifest's line about one tracked Markdown file."""
+
+    id: str
+    status: NoteStatus
+    blob_tag: str
+    ruleset_id: str
+    commit: str | None
+    reason: str | None = None
+    step: str | None = None
+    error_class: str | None = None
+    attempts: int = 0
+    next_retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """One chunk as it is written: ``embedding`` is None where nothing was worth embedding."""
+
+    id: str
+    chunk: Chunk
+    embedding: Vector | None
+    terms: DocumentTerms
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRow:
+    """One note as it is written, with its chunks."""
+
+    id: str
+    content: str
+    content_hash: str
+    blob_id: str
+    title: str
+    tags: Sequence[str]
+    links: Sequence[str]
+    front_matter: Mapping[str, object]
+    note_date: datetime | None
+    commit: str
+    ruleset_id: str
+    model: str
+    dimensions: int
+    token_count: int
+    chunks: Sequence[ChunkRow]
+
+
+class Failure(NamedTuple):
+    """A failed note as ``status`` lists it."""
+
+    source: str
+    step: str | None
+    reason: str | None
+    attempts: int
+    next_retry: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Rows and what should not be there (``orphans``, ``unlisted`` and ``leaks`` are 0 in a sound store)."""
+
+    indexed: int
+    excluded: int
+    quarantined: int
+    skipped: int
+    failed: int
+    notes: int
+    chunks: int
+    orphans: int
+    unlisted: int
+    leaks: int
+    size_bytes: int
+
+
+class Store:
+    """One connection to one schema; not for use by two threads."""
+
+    def __init__(self, connection: psycopg.Connection, schema: str) -> None:
+        """Take over an open connection; ``connect`` makes one."""
+        self._connection = connection
+        self._schema = schema
+        self._locked = False
+
+    @classmethod
+    def connect(cls, conninfo: str, schema: str, *, application_name: str = "vault-memory") -> Store:
+        """Open a connection to a migrated schema.
+
+        Raises:
+            StoreUnavailable: The server does not answer or refuses the login.
+            StoreError: The schema or the vector extension is missing.
+        """
+        with translated():
+            connection = psycopg.connect(conninfo, autocommit=True, application_name=application_name, connect_timeout=10)
+            try:
+                connection.execute(
+                    sql.SQL("SET search_path = {}, public").format(sql.Identifier(schema)), prepare=False
+                )
+                connection.execute("SET client_connection_check_interval = '500ms'")
+                register_vector(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return cls(connection, schema)
+
+    def close(self) -> None:
+        """Close the connection; an advisory lock that it holds goes with it."""
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run the statements of a block as one transaction.
+
+        Raises:
+            StoreError: A statement was refused; nothing of the block was kept.
+            StoreUnavailable: The connection is gone.
+        """
+        with translated(), self._connection.transaction():
+            yield
+
+    # -- the single writer -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def writer(self, wait_seconds: float, *, holder: str) -> Iterator[None]:
+        """Hold this schema's advisory lock: one writer a vault, released when its process dies.
+
+        Args:
+            wait_seconds: How long to wait for another writer.
+            holder: Shown to whoever waits for us.
+
+        Raises:
+            WriterBusyError: Another writer held the lock for all that time; the message names it.
+        """
+        if self._locked:
+            yield
+            return
+        with translated():
+            self._connection.execute("SELECT set_config('application_name', %s, false)", [f"vault-memory {holder}"[:63]])
+            deadline = time.monotonic() + wait_seconds
+            while not self._scalar("SELECT pg_try_advisory_lock(%s, hashtext(%s))", [_LOCK_SPACE, self._schema]):
+                if time.monotonic() >= deadline:
+                    raise WriterBusyError(f"{self._holder()} is writing to this vault's memory; waited {wait_seconds:g} s")
+                time.sleep(_LOCK_POLL_SECONDS)
+        self._locked = True
+        try:
+            yield
+        finally:
+            self._locked = False
+            if not self._connection.closed:
+                with translated():
+                    self._connection.execute(
+                        "SELECT pg_advisory_unlock(%s, hashtext(%s))", [_LOCK_SPACE, self._schema]
+                    )
+
+    def try_writer(self) -> bool:
+        """Whether nobody holds the lock at this moment (it is not kept)."""
+        with translated():
+            free = self._scalar("SELECT pg_try_advisory_lock(%s, hashtext(%s))", [_LOCK_SPACE, self._schema])
+            if free:
+                self._connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [_LOCK_SPACE, self._schema])
+            return bool(free)
+
+    def _holder(self) -> str:
+        name = self._scalar(
+            """SELECT a.application_name || ' (database process ' || a.pid || ')' FROM pg_locks l
+               JOIN pg_stat_activity a USING (pid)
+               WHERE l.locktype = 'advisory' AND l.granted AND l.classid = %s::oid
+                 AND l.objid = (hashtext(%s)::bigint & 4294967295)::oid""",
+            [_LOCK_SPACE, self._schema],
+        )
+        return str(name or "another process")
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    def sync_state(self) -> SyncState:
+        """Read what the store was last brought to."""
+        with translated(), self._connection.cursor(row_factory=namedtuple_row) as cursor:
+            row = cursor.execute(
+                """SELECT vault, commit, ruleset_id, embedder, model, dimensions, base_url, key_fingerprint, vector_index
+                   FROM sync_state"""
+            ).fetchone()
+        if row is None:
+            raise StoreError("the table sync_state is empty; restore it from a dump")
+        return SyncState(*row)
+
+    def record_identity(
+        self, *, vault: str, embedder: str, model: str, dimensions: int, base_url: str | None, key_fingerprint: str
+    ) -> None:
+        """Record whose memory this is and how its vectors are made."""
+        with translated():
+            self._connection.execute(
+                """UPDATE sync_state SET vault = %s, embedder = %s, model = %s, dimensions = %s, base_url = %s,
+                   key_fingerprint = %s, updated_at = now()""",
+                [vault, embedder, model, dimensions, base_url, key_fingerprint],
+            )
+
+    def record_ruleset(self, ruleset_id: str) -> None:
+        """Put a ruleset in force: every remaining row was checked against it."""
+        with self.transaction():
+            self._connection.execute("UPDATE memory_primary SET ruleset_id = %s WHERE ruleset_id <> %s", [ruleset_id] * 2)
+            self._connection.execute("UPDATE sync_state SET ruleset_id = %s, updated_at = now()", [ruleset_id])
+
+    def record_commit(self, commit: str | None) -> None:
+        """Record the commit whose plan has been carried out."""
+        with translated():
+            self._connection.execute("UPDATE sync_state SET commit = %s, updated_at = now()", [commit])
+
+    def manifest(self) -> dict[str, ManifestEntry]:
+        """Read the manifest, by id."""
+        with translated(), self._connection.cursor() as cursor:
+            rows = cursor.execute(
+                """SELECT s.id, s.status, s.blob_tag, s.ruleset_id, s.next_retry_at, p.id IS NOT NULL, p.blob_id
+                   FROM note_state s LEFT JOIN memory_primary p ON p.id = s.id"""
+            ).fetchall()
+        return {
+            row[0]: ManifestEntry(
+                id=row[0],
+                status=NoteStatus(row[1]),
+                blob_tag=row[2],
+                ruleset_id=row[3],
+                next_retry_at=row[4],
+                has_rows=row[5],
+                row_blob_id=row[6],
+            )
+            for row in rows
+        }
+
+    def read_notes(self) -> frozenset[str]:
+        """Return the ids of all files that are read: not those left out by their path or kind."""
+        with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
+            return frozenset(
+                cursor.execute(
+                    """SELECT id FROM note_state WHERE status IN ('indexed', 'quarantined', 'failed')
+                       OR (status = 'excluded' AND step = 'scan')"""
+                ).fetchall()
+            )
+
+    def attempts(self, note_id: str) -> int:
+        """How often a note has failed in a row."""
+        with translated():
+            return int(self._scalar("SELECT attempts FROM note_state WHERE id = %s", [note_id]) or 0)
+
+    def next_retry_at(self) -> datetime | None:
+        """When the first failed note is due again; None if no note failed."""
+        with translated():
+            return self._scalar("SELECT min(next_retry_at) FROM note_state WHERE status = 'failed'", [])
+
+    def failures(self) -> list[Failure]:
+        """The failed notes with their reasons, by path."""
+        with translated(), self._connection.cursor() as cursor:
+            rows = cursor.execute(
+                """SELECT id, step, reason, attempts, next_retry_at FROM note_state WHERE status = 'failed' ORDER BY id"""
+            ).fetchall()
+        return [Failure(*row) for row in rows]
+
+    def counts(self) -> Counts:
+        """Count rows by status, and look for what must not be there."""
+        with translated(), self._connection.cursor(row_factory=dict_row) as cursor:
+            row = cursor.execute(_COUNTS).fetchone()
+        if row is None:
+            raise StoreError("counting the tables gave no answer")
+        return Counts(**row)
+
+    # -- vectors -----------------------------------------------------------------------------------------------
+
+    def known_vectors(self, hashes: Sequence[str], model: str, dimensions: int) -> set[str]:
+        """Say for which texts there is a vector, in a living chunk or staged."""
+        with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
+            return set(cursor.execute(_KNOWN_VECTORS, [list(hashes), model, dimensions]).fetchall())
+
+    def stage_vectors(self, vectors: Mapping[str, Vector], model: str, dimensions: int, run: str) -> None:
+        """Keep vectors that were paid for until their notes are persisted.
+
+        Args:
+            vectors: By text hash; each of 1,536 numbers.
+            model: The model that made them.
+            dimensions: Its width before padding.
+            run: Who paid, for the clean-up by age.
+        """
+        if not vectors:
+            return
+        with translated(), self._connection.cursor() as cursor:
+            cursor.executemany(
+                """INSERT INTO embedding_stage (text_hash, model, dimensions, embedding, run)
+                   VALUES (%s, %s, %s, %b, %s) ON CONFLICT DO NOTHING""",
+                [(text_hash, model, dimensions, vector, run) for text_hash, vector in vectors.items()],
+            )
+
+    def rescue_vectors(self, wanted: Sequence[tuple[str, str]], changing: Sequence[str], run: str) -> None:
+        """Stage vectors that live only in notes which are about to change or go, for texts that moved elsewhere.
+
+        Args:
+            wanted: Pairs of note id and text hash that will be written.
+            changing: The notes whose rows a run may delete.
+            run: Whose run.
+        """
+        if wanted and changing:
+            with translated():
+                self._connection.execute(
+                    _RESCUE, [run, [note for note, _ in wanted], [text for _, text in wanted], list(changing)]
+                )
+
+    def vectors(self, hashes: Sequence[str], model: str, dimensions: int) -> dict[str, Vector]:
+        """Read the vectors of texts, by text hash; texts without one are absent."""
+        with translated(), self._connection.cursor(binary=True) as cursor:
+            return dict(cursor.execute(_VECTORS, [list(hashes), model, dimensions]).fetchall())
+
+    def drop_stage(self, *, older_than_days: int = 7) -> int:
+        """Delete staged vectors that nobody came for; return how many."""
+        with translated():
+            return self._connection.execute(
+                "DELETE FROM embedding_stage WHERE created_at < now() - make_interval(days => %s)", [older_than_days]
+            ).rowcount
+
+    def record_usage(self, *, model: str, texts: int, tokens: int, requests: int, price_usd: float) -> None:
+        """Add to this month's account of the embedding provider."""
+        with translated():
+            self._connection.execute(
+                """INSERT INTO embedding_usage AS u (month, model, texts, tokens, requests, price_usd)
+                   VALUES (date_trunc('month', now())::date, %s, %s, %s, %s, %s)
+                   ON CONFLICT (month, model) DO UPDATE SET texts = u.texts + EXCLUDED.texts,
+                   tokens = u.tokens + EXCLUDED.tokens, requests = u.requests + EXCLUDED.requests,
+                   price_usd = u.price_usd + EXCLUDED.price_usd""",
+                [model, texts, tokens, requests, price_usd],
+            )
+
+    def month_cost(self) -> float:
+        """What this month's embeddings cost, in US dollars, by the prices that were configured."""
+        with translated():
+            return float(
+                self._scalar(
+                    "SELECT coalesce(sum(price_usd), 0) FROM embedding_usage WHERE month = date_trunc('month', now())::date",
+                    [],
+                )
+            )
+
+    # -- one note ----------------------------------------------------------------------------------------------
+
+    def replace_note(self, note: NoteRow, *, also_forget: Sequence[str] = ()) -> None:
+        """Write a note in place of its old rows, and of the rows of the names it had before.
+
+        Call it within ``transaction``: readers see the old note or the new one, never both and never neither.
+        """
+        gone = self._delete_rows([note.id, *also_forget])
+        for old in also_forget:
+            self._connection.execute("DELETE FROM note_state WHERE id = %s", [old])
+        self._connection.execute(
+            _INSERT_NOTE,
+            [
+                note.id,
+                note.id,
+                note.content,
+                note.content_hash,
+                mean_vector([row.embedding for row in note.chunks if row.embedding is not None]),
+                note.blob_id,
+                note.title,
+                list(note.tags),
+                Jsonb(dict(note.front_matter)),
+                list(note.links),
+                note.note_date,
+                note.commit,
+                note.ruleset_id,
+                note.model,
+                note.token_count,
+            ],
+        )
+        with self._connection.cursor() as cursor:
+            cursor.executemany(
+                _INSERT_CHUNK,
+                [
+                    (
+                        row.id,
+                        note.id,
+                        row.chunk.ordinal,
+                        row.chunk.heading,
+                        row.chunk.level,
+                        row.chunk.start_line,
+                        row.chunk.end_line,
+                        row.chunk.content,
+                        row.chunk.text_hash,
+                        note.model,
+                        note.dimensions,
+                        row.chunk.script.value,
+                        row.embedding,
+                        row.terms.keywords,
+                        row.terms.weights,
+                    )
+                    for row in note.chunks
+                ],
+            )
+        come = Counter(dimension for row in note.chunks for dimension in row.terms.dimensions)
+        self._count_terms(come, gone)
+        self._connection.execute(
+            "DELETE FROM embedding_stage WHERE text_hash = ANY(%s) AND model = %s AND dimensions = %s",
+            [[row.chunk.text_hash for row in note.chunks], note.model, note.dimensions],
+        )
+
+    def delete_rows(self, note_ids: Sequence[str]) -> bool:
+        """Delete the rows and vectors of notes; return whether there were any. Call within ``transaction``."""
+        before = self._delete_rows(note_ids)
+        self._count_terms(Counter(), before)
+        return bool(before)
+
+    def _delete_rows(self, note_ids: Sequence[str]) -> Counter[int]:
+        with self._connection.cursor(binary=True, row_factory=scalar_row) as cursor:
+            weights: list[SparseVector] = cursor.execute(
+                "SELECT term_weights FROM memory_chunk WHERE note_id = ANY(%s)", [list(note_ids)]
+            ).fetchall()
+        self._connection.execute("DELETE FROM memory_primary WHERE id = ANY(%s)", [list(note_ids)])
+        return Counter(index + 1 for vector in weights for index in vector.indices())
+
+    def _count_terms(self, come: Counter[int], gone: Counter[int]) -> None:
+        more = come - gone
+        less = gone - come
+        # In one order, so that two writers of different vaults on one schema could never deadlock here.
+        if less:
+            given = [sorted(less), [less[dimension] for dimension in sorted(less)]]
+            self._connection.execute(_DROP_TERMS, given)
+            self._connection.execute(_LESSEN_TERMS, given)
+        if more:
+            self._connection.execute(_ADD_TERMS, [sorted(more), [more[dimension] for dimension in sorted(more)]])
+
+    def write_state(self, state: NoteState) -> None:
+        """Write the manifest's line about one file."""
+        with translated():
+            self._connection.execute(_WRITE_STATE, _state_values(state))
+
+    def write_states(self, states: Iterable[NoteState]) -> None:
+        """Write many lines of the manifest in one transaction."""
+        with self.transaction(), self._connection.cursor() as cursor:
+            cursor.executemany(_WRITE_STATE, [_state_values(state) for state in states])
+
+    def drop_states(self, note_ids: Sequence[str]) -> None:
+        """Delete lines of the manifest: these files are not tracked any more."""
+        with translated():
+            self._connection.execute("DELETE FROM note_state WHERE id = ANY(%s)", [list(note_ids)])
+
+    # -- audit -------------------------------------------------------------------------------------------------
+
+    def write_audit(
+        self, note: Quarantined, *, ruleset_id: str, content_hmac: str, was_embedded: bool, embedded_by: str | None
+    ) -> None:
+        """Record a quarantine: rules and lines, never the text, its length or a bare hash of it."""
+        with translated():
+            self._connection.execute(
+                _WRITE_AUDIT,
+                {
+                    "id": note.path.id,
+                    "reason": note.reason.value,
+                    "rules": list(note.rules),
+                    "lines": sorted({finding.line for finding in note.findings}),
+                    "ruleset": ruleset_id,
+                    "hmac": content_hmac,
+                    "embedded": was_embedded,
+                    "by": embedded_by,
+                },
+            )
+
+    def close_audit(self, note_id: str, action: LiteralString) -> bool:
+        """Close an open audit line as ``released`` or ``deleted``; return whether one was open."""
+        with translated():
+            return bool(
+                self._connection.execute(
+                    """UPDATE memory_secure_audit SET action = %s, resolved_at = now(), updated_at = now()
+                       WHERE id = %s AND action = 'quarantined'""",
+                    [action, note_id],
+                ).rowcount
+            )
+
+    # -- the whole store ---------------------------------------------------------------------------------------
+
+    def stored_texts(self) -> Iterator[tuple[str, str]]:
+        """Yield id and content of every note, in batches, for a look with new rules."""
+        last = ""
+        while True:
+            with translated(), self._connection.cursor() as cursor:
+                rows = cursor.execute(
+                    "SELECT id, content FROM memory_primary WHERE id > %s ORDER BY id LIMIT 200", [last]
+                ).fetchall()
+            if not rows:
+                return
+            yield from rows
+            last = rows[-1][0]
+
+    def analyze(self) -> None:
+        """Refresh the planner's statistics after a large change."""
+        with translated():
+            self._connection.execute("ANALYZE memory_primary, memory_chunk, memory_term, note_state")
+
+    def _scalar(self, statement: LiteralString, values: Sequence[object]):  # noqa: ANN202 - the column's own type
+        row = self._connection.execute(statement, values).fetchone()
+        return None if row is None else row[0]
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn database errors into ours, without the row that PostgreSQL likes to print.
+
+    Raises:
+        StoreUnavailable: There is no connection, or the server is going down.
+        StoreError: The statement was refused.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        state = error.sqlstate
+        if state is None and isinstance(error, psycopg.OperationalError):
+            raise StoreUnavailable(f"the database does not answer ({_first_words(error)}); check VAULT_MEMORY_DSN") from None
+        constraint = error.diag.constraint_name
+        facts = f"sqlstate {state or 'none'}" + (f", constraint {constraint}" if constraint else "")
+        if state is not None and state.startswith(_UNAVAILABLE):
+            raise StoreUnavailable(f"the database went away ({facts}); try again") from None
+        if state is not None and state.startswith(("28", "3D")):
+            raise StoreError(f"the database refuses the login or does not exist ({facts}); check VAULT_MEMORY_DSN") from None
+        raise StoreError(f"the database refused a statement ({type(error).__name__}, {facts})") from None
+
+
+def _first_words(error: psycopg.Error) -> str:
+    """Name the kind of a connection error; its text can hold the whole DSN."""
+    text = str(error).lower()
+    for words in ("connection refused", "no such file", "timeout", "password", "could not translate", "missing"):
+        if words in text:
+            return words
+    return type(error).__name__
+
+
+def mean_vector(vectors: Sequence[Vector]) -> Vector | None:
+    """Return the normalised mean of unit vectors of shape ``(1536,)``; None for none."""
+    if not vectors:
+        return None
+    sums = [sum(column) for column in zip(*(vector.to_list() for vector in vectors), strict=True)]
+    length = sum(value * value for value in sums) ** 0.5
+    return Vector([value / length for value in sums] if length else sums)
+
+
+def _state_values(state: NoteState) -> list[object]:
+    return [
+        state.id,
+        state.status.value,
+        state.blob_tag,
+        state.ruleset_id,
+        state.reason,
+        state.step,
+        state.error_class,
+        state.attempts,
+        state.next_retry_at,
+        state.commit,
+    ]
+
+
+_LOCK_SPACE: Final = 0x564D  # "VM", so that other programs' advisory locks on the same database stay apart
+
+_COUNTS: Final[LiteralString] = """
+SELECT count(*) FILTER (WHERE status = 'indexed') AS indexed,
+       count(*) FILTER (WHERE status = 'excluded') AS excluded,
+       count(*) FILTER (WHERE status = 'quarantined') AS quarantined,
+       count(*) FILTER (WHERE status = 'skipped') AS skipped,
+       count(*) FILTER (WHERE status = 'failed') AS failed,
+       (SELECT count(*) FROM memory_primary) AS notes,
+       (SELECT count(*) FROM memory_chunk) AS chunks,
+       (SELECT count(*) FROM memory_chunk c WHERE NOT EXISTS (SELECT FROM memory_primary p WHERE p.id = c.note_id)) AS orphans,
+       (SELECT count(*) FROM memory_primary p WHERE NOT EXISTS
+          (SELECT FROM note_state s WHERE s.id = p.id AND s.status IN ('indexed', 'failed'))) AS unlisted,
+       (SELECT count(*) FROM memory_secure_audit a JOIN memory_primary p ON p.id = a.id WHERE a.action = 'quarantined') AS leaks,
+       pg_total_relation_size('memory_primary') + pg_total_relation_size('memory_chunk') AS size_bytes
+FROM note_state
+"""
+
+_KNOWN_VECTORS: Final[LiteralString] = """
+WITH wanted AS (SELECT unnest(%s::text[]) AS text_hash), how AS (SELECT %s::text AS model, %s::int AS dimensions)
+SELECT text_hash FROM wanted, how
+WHERE EXISTS (SELECT FROM memory_chunk c WHERE c.text_hash = wanted.text_hash AND c.model = how.model
+              AND c.dimensions = how.dimensions AND c.embedding IS NOT NULL)
+   OR EXISTS (SELECT FROM embedding_stage e WHERE e.text_hash = wanted.text_hash AND e.model = how.model
+              AND e.dimensions = how.dimensions)
+"""
+
+_VECTORS: Final[LiteralString] = """
+WITH wanted AS (SELECT DISTINCT unnest(%s::text[]) AS text_hash), how AS (SELECT %s::text AS model, %s::int AS dimensions)
+SELECT wanted.text_hash, found.embedding FROM wanted, how, LATERAL (
+    SELECT c.embedding FROM memory_chunk c WHERE c.text_hash = wanted.text_hash AND c.model = how.model
+    AND c.dimensions = how.dimensions AND c.embedding IS NOT NULL
+    UNION ALL
+    SELECT e.embedding FROM embedding_stage e WHERE e.text_hash = wanted.text_hash AND e.model = how.model
+    AND e.dimensions = how.dimensions
+    LIMIT 1) AS found
+"""
+
+_RESCUE: Final[LiteralString] = """
+INSERT INTO embedding_stage (text_hash, model, dimensions, embedding, run)
+SELECT DISTINCT ON (c.text_hash, c.model, c.dimensions) c.text_hash, c.model, c.dimensions, c.embedding, %s
+FROM unnest(%s::text[], %s::text[]) AS w (note_id, text_hash)
+JOIN memory_chunk c ON c.text_hash = w.text_hash
+WHERE c.note_id <> w.note_id AND c.note_id = ANY(%s) AND c.embedding IS NOT NULL
+  AND NOT EXISTS (SELECT FROM memory_chunk own WHERE own.note_id = w.note_id AND own.text_hash = w.text_hash)
+ON CONFLICT DO NOTHING
+"""
+
+_INSERT_NOTE: Final[LiteralString] = """
+INSERT INTO memory_primary (id, source, content, content_hash, embedding, blob_id, title, tags, front_matter, links, note_date,
+                            commit, ruleset_id, model, token_count)
+VALUES (%s, %s, %s, %s, %b, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+
+_INSERT_CHUNK: Final[LiteralString] = """
+INSERT INTO memory_chunk (id, note_id, ordinal, heading_path, level, start_line, end_line, content, text_hash, model, dimensions,
+                          script, embedding, keywords, term_weights)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s::tsvector, %s::sparsevec)
+"""
+
+_ADD_TERMS: Final[LiteralString] = """
+INSERT INTO memory_term AS t (dimension, chunks) SELECT * FROM unnest(%s::int[], %s::int[])
+ON CONFLICT (dimension) DO UPDATE SET chunks = t.chunks + EXCLUDED.chunks
+"""
+
+_DROP_TERMS: Final[LiteralString] = """
+DELETE FROM memory_term t USING unnest(%s::int[], %s::int[]) AS d (dimension, n)
+WHERE t.dimension = d.dimension AND t.chunks <= d.n
+"""
+
+_LESSEN_TERMS: Final[LiteralString] = """
+UPDATE memory_term t SET chunks = t.chunks - d.n FROM unnest(%s::int[], %s::int[]) AS d (dimension, n)
+WHERE t.dimension = d.dimension
+"""
+
+_WRITE_STATE: Final[LiteralString] = """
+INSERT INTO note_state (id, status, blob_tag, ruleset_id, reason, step, error_class, attempts, next_retry_at, commit)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (id) DO UPDATE SET status = EXCLUDED.status, blob_tag = EXCLUDED.blob_tag, ruleset_id = EXCLUDED.ruleset_id,
+    reason = EXCLUDED.reason, step = EXCLUDED.step, error_class = EXCLUDED.error_class, attempts = EXCLUDED.attempts,
+    next_retry_at = EXCLUDED.next_retry_at, commit = EXCLUDED.commit, updated_at = now()
+"""
+
+_WRITE_AUDIT: Final[LiteralString] = """
+INSERT INTO memory_secure_audit AS a (id, source, reason, rules, lines, ruleset_id, action, was_embedded, embedded_by, content_hmac)
+VALUES (%(id)s, %(id)s, %(reason)s, %(rules)s, %(lines)s, %(ruleset)s, 'quarantined', %(embedded)s, %(by)s, %(hmac)s)
+ON CONFLICT (id) DO UPDATE SET reason = EXCLUDED.reason, rules = EXCLUDED.rules, lines = EXCLUDED.lines,
+    ruleset_id = EXCLUDED.ruleset_id, action = 'quarantined', was_embedded = a.was_embedded OR EXCLUDED.was_embedded,
+    embedded_by = coalesce(EXCLUDED.embedded_by, a.embedded_by), content_hmac = EXCLUDED.content_hmac,
+    detected_at = CASE WHEN a.action = 'quarantined' THEN a.detected_at ELSE now() END, resolved_at = NULL, updated_at = now()
+"""

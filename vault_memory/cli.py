@@ -1,0 +1,248 @@
+"""The operator's command, ``vault-memory``.
+
+Belongs here: flags, exit statuses and printing. Does not: what the commands do (``commands``), the agent's query
+(``query``), which has its own light command.
+
+Results go to stdout, everything else to stderr. Exit 0: done; 1: done but for some notes; 2: wrong usage;
+3: could not run. Heavy modules are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vault_memory import __version__
+from vault_memory import settings as settings_module
+from vault_memory.errors import MissingExtraError, VaultMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vault_memory.commands.status import Status
+    from vault_memory.commands.sync import SyncResult
+    from vault_memory.ingest.sync import Estimate, VaultPlan
+
+_PIPELINE_MODULES = frozenset(
+    {"dagster", "dagster_postgres", "openai", "pgvector", "markdown_it", "mdit_py_plugins", "yaml", "pathspec", "re2", "regex"}
+)
+
+
+class _Group(click.Group):
+    """Lists commands in the order in which a newcomer needs them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names as they were added."""
+        return list(self.commands)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="vault-memory")
+@click.option("-v", "--verbose", is_flag=True, help="One line a note on stderr.")
+def cli(*, verbose: bool) -> None:
+    """Long-term memory for AI agents, made from the notes you already keep.
+
+    Reads committed notes of the git vault that VAULT_MEMORY_VAULT names, and never writes there.
+    """
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO if verbose else logging.ERROR,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+    # Libraries' lines may quote what they handle; ours do not.
+    for name in ("httpx2", "httpx", "openai", "dagster", "alembic", "sqlalchemy", "psycopg"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@cli.command()
+@click.option("--keep", is_flag=True, help="Keep the demo's folder and print where it is.")
+def demo(*, keep: bool) -> None:
+    """Show what vault-memory does, on a small example vault: no key, no server, no vault needed."""
+    from vault_memory.commands import demo as command  # noqa: PLC0415 - heavy
+
+    command.run(keep=keep, write=click.echo)
+
+
+@cli.command()
+@click.option("--dry-run", is_flag=True, help="Say what would happen, with texts, tokens and price; write and send nothing.")
+@click.option("--full", is_flag=True, help="Scan and write every note again; unchanged texts keep their vectors.")
+@click.option("--yes", "confirmed", is_flag=True, help="Embed even above the configured price limit.")
+@click.option("--allow-mass-deletion", is_flag=True, help="Carry out a plan that deletes most notes.")
+@click.option("--wait", "wait_seconds", type=click.FloatRange(min=0), metavar="S", help="Seconds to wait for another writer.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def sync(
+    *,
+    dry_run: bool,
+    full: bool,
+    confirmed: bool,
+    allow_mass_deletion: bool,
+    wait_seconds: float | None,
+    as_json: bool,
+) -> None:
+    """Bring memory to the vault's HEAD. Exit 0 done, 1 some notes failed, 3 could not run."""
+    from vault_memory.commands import sync as command  # noqa: PLC0415 - heavy
+
+    settings = settings_module.load()
+    if dry_run:
+        plan, estimate = command.plan_only(settings, full=full)
+        _print_plan(plan, estimate, as_json=as_json)
+        return
+    result = command.sync(
+        settings,
+        full=full,
+        allow_mass_deletion=allow_mass_deletion,
+        confirmed=confirmed,
+        wait_seconds=wait_seconds,
+        report=_note,
+    )
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        _print_sync(result)
+    for source, reason in sorted(result.failures.items()):
+        _note(f"failed: {source}: {reason}")
+    if result.exit_status == 3:
+        _note(f"vault-memory: {result.blocked or result.problem}")
+    sys.exit(result.exit_status)
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(*, as_json: bool) -> None:
+    """Say where memory is, beside the vault's HEAD."""
+    from vault_memory.commands import status as command  # noqa: PLC0415 - heavy
+
+    found = command.status(settings_module.load())
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        _print_status(found)
+
+
+@cli.command()
+def env() -> None:
+    """Print the variables that a plain 'dagster dev' needs, for: eval "$(vault-memory env)"."""
+    from vault_memory.commands import environment as command  # noqa: PLC0415 - heavy
+
+    for line in command.environment(settings_module.load()):
+        click.echo(line)
+
+
+@cli.command()
+def down() -> None:
+    """Stop the embedded database server, which other commands leave running on purpose."""
+    from vault_memory.adapters import server  # noqa: PLC0415 - only here
+
+    settings = settings_module.load()
+    if settings.dsn is not None:
+        click.echo("the database is not ours to stop: VAULT_MEMORY_DSN is set")
+        return
+    stopped = server.stop(settings.home, settings.pg_user)
+    click.echo("database server stopped" if stopped else "no database server was running")
+
+
+def _note(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def _print_plan(plan: VaultPlan, estimate: Estimate, *, as_json: bool) -> None:
+    facts: dict[str, Any] = {
+        "commit": plan.commit,
+        "notes": len(plan.note_ids),
+        "unchanged": plan.unchanged,
+        "texts": estimate.texts,
+        "texts_reused": estimate.reused,
+        "tokens": estimate.tokens,
+        "price_usd": estimate.price_usd,
+        "refused": estimate.refused,
+        "settled": len(plan.settled) + len(plan.gone),
+    }
+    if as_json:
+        _print_json(facts)
+        return
+    price = "" if estimate.price_usd is None else f", about ${estimate.price_usd:.4f}"
+    click.echo(
+        f"would touch {len(plan.note_ids)} notes ({estimate.refused} of them kept out), leave {plan.unchanged}; "
+        f"embed {estimate.texts} texts (at most {estimate.tokens} tokens{price}), reuse {estimate.reused}"
+    )
+
+
+def _print_sync(result: SyncResult) -> None:
+    counts = result.counts
+    happened = ", ".join(f"{counts[name]} {name}" for name in counts if counts[name] > 0 and name != "unchanged")
+    click.echo(
+        f"{(result.start or 'nothing')[:12]} -> {(result.end or 'nothing')[:12]}: {happened or 'nothing to do'}, "
+        f"{result.unchanged} unchanged; {result.texts_embedded} texts embedded, {result.texts_reused} reused; "
+        f"{result.seconds:.1f} s"
+    )
+
+
+def _print_status(found: Status) -> None:
+    state, counts = found.state, found.counts
+    behind = {None: "unknown", 0: "up to date"}.get(found.behind, f"{found.behind} commits behind")
+    rows = [
+        ("vault", found.vault),
+        ("HEAD", f"{(found.head or 'no commit')[:12]} ({behind})"),
+        ("in memory", f"{(state.commit or 'nothing')[:12]}"),
+        ("notes", f"{found.tracked} tracked: {counts.indexed} indexed, {counts.excluded} excluded, "
+         f"{counts.quarantined} quarantined, {counts.skipped} skipped, {counts.failed} failed, {found.pending} pending"),
+        ("chunks", f"{counts.chunks} ({counts.size_bytes / 1e6:.1f} MB)"),
+        ("embedder", f"{state.embedder or 'not recorded yet'} {state.model or ''} ({state.dimensions or 0} dimensions)"),
+        ("rules", state.ruleset_id or "none yet"),
+        ("cost", f"${found.cost_this_month_usd:.4f} this month"),
+    ]  # fmt: skip
+    for name, value in rows:
+        click.echo(f"{name:<10} {value}")
+    for failure in found.failures:
+        due = failure.next_retry.isoformat(timespec="seconds") if failure.next_retry else "after a change or 'sync'"
+        click.echo(f"failed     {failure.source}: {failure.step}: {failure.reason} (tried {failure.attempts}, next {due})")
+
+
+def _query(arguments: list[str]) -> None:
+    from vault_memory.query.cli import main as query_main  # noqa: PLC0415 - the agent's command
+
+    query_main(arguments)
+
+
+def run(command: Callable[[], object]) -> None:
+    """Run a command and turn our errors into one line and an exit status."""
+    try:
+        command()
+    except MissingExtraError as error:
+        _fail(str(error), error.exit_status)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _PIPELINE_MODULES:
+            raise
+        _fail(str(MissingExtraError("this command", "pipeline")), 3)
+    except VaultMemoryError as error:
+        _fail(str(error), error.exit_status)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        _fail("interrupted; what was written stays, and the next sync does the rest", 130)
+
+
+def _fail(message: str, exit_status: int) -> None:
+    _note(f"vault-memory: {' '.join(message.split())}")
+    sys.exit(exit_status)
+
+
+def main() -> None:
+    """Run ``vault-memory``; ``vault-memory query`` hands over to the agent's light command."""
+    if sys.argv[1:2] == ["query"]:
+        _query(sys.argv[2:])
+        return
+    run(lambda: cli(prog_name="vault-memory"))
+
+
+if __name__ == "__main__":
+    main()

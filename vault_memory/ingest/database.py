@@ -1,0 +1,62 @@
+"""Where the operator's database is, and making it ready.
+
+Belongs here: the choice between the embedded server and a DSN, migrations before the first statement.
+Does not: how the server is supervised (``adapters.server``), SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vault_memory.adapters import migrations, server
+from vault_memory.adapters.store import Store
+
+if TYPE_CHECKING:
+    from vault_memory.settings import Settings
+
+DATABASE = "vault_memory"
+DAGSTER_DATABASE = "dagster"
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Connection strings of one installation; the server answers.
+
+    Attributes:
+        dsn: The operator's, for psycopg.
+        dagster_dsn: Of Dagster's own storage.
+        embedded: Whether the server is ours.
+    """
+
+    dsn: str = field(repr=False)
+    dagster_dsn: str = field(repr=False)
+    embedded: bool
+
+
+def open_database(settings: Settings) -> Database:
+    """Start the embedded server if it is ours to start, and say where the databases are.
+
+    Raises:
+        ServerError: The embedded server cannot be started.
+    """
+    if settings.dsn is not None:
+        # A DSN without a database for Dagster: the same server, the database named ``dagster``.
+        return Database(settings.dsn, settings.dagster_dsn or migrations.with_database(settings.dsn, DAGSTER_DATABASE), embedded=False)
+    info = server.ensure_running(settings.home, settings.pg_user)
+    return Database(info.dsn(DATABASE), settings.dagster_dsn or info.dsn(DAGSTER_DATABASE), embedded=True)
+
+
+def open_store(settings: Settings, *, application_name: str = "vault-memory") -> Store:
+    """Return a connection to the migrated schema of the settings.
+
+    Raises:
+        ServerError: The embedded server cannot be started.
+        StoreUnavailable: The database does not answer.
+        MigrationError: The schema is newer than this program, or was changed.
+    """
+    database = open_database(settings)
+    if database.embedded:
+        migrations.ensure_database(database.dsn)
+    migrations.migrate(database.dsn, settings.schema)
+    return Store.connect(database.dsn, settings.schema, application_name=application_name)

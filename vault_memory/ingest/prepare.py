@@ -1,0 +1,145 @@
+"""From a blob to a clean note with its chunks, at most once a run.
+
+Belongs here: reading, screening and chunking of selected notes, and a bounded cache of the results, because
+the steps of a run hand each other only names and hashes. Does not: anything that writes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from typing import TYPE_CHECKING, Final
+
+from vault_memory.ingest.screening import Screener
+from vault_memory.notes.chunking import chunk
+from vault_memory.notes.model import CleanNote, Excluded, Quarantined, QuarantineReason, RawNote
+from vault_memory.notes.paths import NotePath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from vault_memory.adapters.git import GitVault
+    from vault_memory.notes.exclusion import Ruleset
+    from vault_memory.notes.model import Chunk
+
+_CACHE_CHARACTERS: Final = 64 * 1024 * 1024
+_SCANNERS: Final = 2
+_DATE_KEYS: Final = ("updated", "modified", "date", "created")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedNote:
+    """A clean note with its chunks."""
+
+    note: CleanNote
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A note that must not be indexed, with the bytes that its keyed hash is made of."""
+
+    verdict: Quarantined | Excluded
+    data: bytes = field(repr=False)
+
+
+class Preparer:
+    """Reads, screens and chunks notes of one vault, and remembers the latest ones."""
+
+    def __init__(self, vault: GitVault) -> None:
+        """Take the vault to read from."""
+        self._vault = vault
+        self._screener: tuple[str, Screener] | None = None
+        self._cache: OrderedDict[tuple[str, str], PreparedNote] = OrderedDict()
+        self._cached_characters = 0
+
+    def prepare(self, wanted: Iterable[tuple[NotePath, str]], rules: Ruleset) -> Iterator[PreparedNote | Refused]:
+        """Yield every wanted note (path and blob id), in an order of its own.
+
+        Raises:
+            VaultError: A blob is missing or git failed.
+            ScanError: The scanner cannot run at all.
+        """
+        by_blob: dict[str, list[NotePath]] = {}
+        for path, blob_id in wanted:
+            known = self._cache.get((path.id, blob_id))
+            if known is not None:
+                yield known
+            else:
+                by_blob.setdefault(blob_id, []).append(path)
+        if not by_blob:
+            return
+        too_large: list[Refused] = []
+        # A worker examines one note while git reads the next: what waits between the two is bounded by the workers.
+        under_way: deque[RawNote] = deque()
+
+        def raw_notes() -> Iterator[RawNote]:
+            for blob_id, data in self._vault.read(list(by_blob), max_bytes=rules.scan.max_note_bytes):
+                for path in by_blob[blob_id]:
+                    if data is None:
+                        too_large.append(
+                            Refused(Quarantined(path, blob_id, QuarantineReason.TOO_LARGE), blob_id.encode())
+                        )
+                    else:
+                        under_way.append(RawNote(path, blob_id, data))
+                        yield under_way[-1]
+
+        for verdict in self._screener_for(rules).screen_all(raw_notes()):
+            raw = under_way.popleft()
+            if isinstance(verdict, CleanNote):
+                prepared = PreparedNote(verdict, chunk(verdict))
+                self._remember((raw.path.id, raw.blob_id), prepared)
+                yield prepared
+            else:
+                yield Refused(verdict, raw.data)
+        yield from too_large
+
+    def forbids(self, note_id: str, text: str, rules: Ruleset) -> bool:
+        """Whether rules keep a stored note out: by its path, its secrets or what it says of itself."""
+        path = NotePath.from_text(note_id)
+        if rules.path_exclusion(path) is not None:
+            return True
+        return not isinstance(self._screener_for(rules).screen(RawNote(path, "stored", text.encode())), CleanNote)
+
+    def _screener_for(self, rules: Ruleset) -> Screener:
+        if self._screener is None or self._screener[0] != rules.id:
+            self.close()
+            self._screener = (rules.id, Screener(rules, max_workers=_SCANNERS))
+        return self._screener[1]
+
+    def close(self) -> None:
+        """End the scanner processes and empty the cache."""
+        if self._screener is not None:
+            self._screener[1].close()
+            self._screener = None
+        self.forget()
+
+    def _remember(self, key: tuple[str, str], prepared: PreparedNote) -> None:
+        self._cache[key] = prepared
+        self._cached_characters += 2 * len(prepared.note.text)
+        while self._cached_characters > _CACHE_CHARACTERS and len(self._cache) > 1:
+            _, dropped = self._cache.popitem(last=False)
+            self._cached_characters -= 2 * len(dropped.note.text)
+
+    def forget(self) -> None:
+        """Empty the cache at the end of a run."""
+        self._cache.clear()
+        self._cached_characters = 0
+
+
+def note_date(front_matter: Mapping[str, object]) -> datetime | None:
+    """Return the date a note gives itself: ``updated``, ``modified``, ``date`` or ``created``, the first that is one."""
+    lowered = {key.casefold(): value for key, value in front_matter.items()}
+    for key in _DATE_KEYS:
+        value = lowered.get(key)
+        if isinstance(value, str):
+            try:
+                found = datetime.fromisoformat(value.strip())
+            except ValueError:
+                try:
+                    found = datetime.combine(date.fromisoformat(value.strip()), time())
+                except ValueError:
+                    continue
+            return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return None
