@@ -82,6 +82,11 @@ def distinct(path: NotePath) -> NotePath:
     return NotePath(path.raw.decode("utf-8", "replace"), path.raw)
 
 
+def spelling_order(path: NotePath) -> tuple[bool, bytes]:
+    """Sort key of files that share an identity: the first is the note (the NFC spelling, else the lowest bytes)."""
+    return (path.raw != path.id.encode("utf-8", "surrogateescape"), path.raw)
+
+
 def partition_key(note_id: str) -> str:
     """Write a note's identity as a Dagster partition key.
 
