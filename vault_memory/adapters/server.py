@@ -24,6 +24,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -293,15 +294,18 @@ def _postmaster(info: ServerInfo) -> int | None:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
         return None
-    command = _command_line(pid)
-    return pid if "postgres" in command and os.fspath(info.data) in command else None
+    return pid if _serves(pid, info) else None
 
 
-def _command_line(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="surrogateescape")
+def _serves(pid: int, info: ServerInfo) -> bool:
+    """Say whether a process is the postmaster of this data directory, which it works in."""
+    if sys.platform == "linux":
+        try:
+            return Path(f"/proc/{pid}/cwd").readlink() == info.data.resolve()
+        except OSError:  # a zombie, or another user's process
+            return False
     done = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, check=False, timeout=10)
-    return os.fsdecode(done.stdout)
+    return b"postgres -D" in done.stdout
 
 
 def _data_version(info: ServerInfo) -> int | None:
@@ -377,11 +381,14 @@ def _start(info: ServerInfo, account: Account, settings: Mapping[str, str], dead
 def _launched(info: ServerInfo, account: Account, install: Install, deadline: float) -> bool:
     """Start once; say whether the server takes connections now."""
     seconds = max(1, round(deadline - time.monotonic()))
-    arguments = ["start", "--wait", f"--timeout={seconds}", f"--pgdata={info.data}", f"--log={info.log}"]
+    arguments = ["start", "--wait", f"--timeout={seconds}", "--pgdata=data", "--log=log/postgresql.log"]
     # pg_ctl gives the server a session of its own, and notices when it dies; but it looks ten times a second only,
     # and a warm start is over in a third of that.
     with subprocess.Popen(
-        [install.program("pg_ctl"), *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **_as(account)
+        [install.program("pg_ctl"), *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        **_as(info, account),
     ) as pg_ctl:
         while pg_ctl.poll() is None and not _answers(info):
             time.sleep(_START_POLL_SECONDS)
@@ -399,7 +406,7 @@ def _initialise(info: ServerInfo, account: Account, install: Install) -> None:
     done = subprocess.run(
         [
             install.program("initdb"),
-            f"--pgdata={new}",
+            f"--pgdata={new.name}",
             f"--username={SUPERUSER}",
             "--auth-local=trust",
             "--auth-host=reject",
@@ -411,7 +418,7 @@ def _initialise(info: ServerInfo, account: Account, install: Install) -> None:
         ],
         check=False,
         capture_output=True,
-        **_as(account),
+        **_as(info, account),
     )
     if done.returncode != 0:
         shutil.rmtree(new, ignore_errors=True)
@@ -450,11 +457,14 @@ def _shut_down(info: ServerInfo, deadline: float) -> None:
         _wait(deadline, f"PostgreSQL (pid {pid}) does not stop; see {info.log}")
 
 
-def _as(account: Account) -> dict[str, Any]:
-    """Return how every program of PostgreSQL is run: as the server's user, out of reach of the caller's Ctrl-C."""
+def _as(info: ServerInfo, account: Account) -> dict[str, Any]:
+    """Return how every program of PostgreSQL is run: as the server's user, out of reach of the caller's Ctrl-C.
+
+    They run in our directory and are given relative paths: pg_ctl and initdb hand theirs to a shell, in double quotes.
+    """
     common: dict[str, Any] = {
         "stdin": subprocess.DEVNULL,
-        "cwd": "/",
+        "cwd": info.directory,
         "env": _ENVIRONMENT,
         "start_new_session": True,
         "umask": 0o077,
@@ -466,9 +476,12 @@ def _as(account: Account) -> dict[str, Any]:
 
 def _reason(log: Path, offset: int) -> str:
     """Return the last fatal line that a start wrote; a server that is starting knows no note text."""
-    with log.open("rb") as file:
-        file.seek(offset)
-        text = file.read().decode(errors="replace")
+    try:
+        with log.open("rb") as file:
+            file.seek(offset)
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        text = ""
     fatal = [line.partition("FATAL:")[2].strip() for line in text.splitlines() if "FATAL:" in line]
     return fatal[-1] if fatal else "no reason was given"
 
