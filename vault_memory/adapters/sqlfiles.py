@@ -1,0 +1,51 @@
+"""The SQL files: where they lie, and their text.
+
+Belongs here: finding ``sql/`` in a wheel and in a checkout, and reading its files. Does not: a database, and
+psycopg, so that the query pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from vault_memory.errors import StoreError
+
+if TYPE_CHECKING:
+    from typing import LiteralString  # its home since 3.11
+
+
+@cache
+def sql_directory() -> Path:
+    """Return ``sql/`` inside the package if it is there, else beside it in a checkout.
+
+    A wheel carries the folder as ``vault_memory/sql``; an editable install cannot.
+
+    Raises:
+        StoreError: The installation is incomplete.
+    """
+    package = Path(__file__).parent.parent
+    checkout = package.parent
+    if (package / "sql").is_dir():
+        return package / "sql"
+    if (checkout / "pyproject.toml").is_file() and (checkout / "sql").is_dir():
+        return checkout / "sql"
+    raise StoreError(f"{package}: the SQL files are missing; install vault-memory again")
+
+
+@cache
+def query(name: str) -> LiteralString:
+    """Return the text of ``sql/queries/<name>.sql``.
+
+    The type says what psycopg asks for: text that no caller's data is part of. That holds, since the files are
+    part of the program.
+
+    Raises:
+        StoreError: There is no such file.
+    """
+    path = sql_directory() / "queries" / f"{name}.sql"
+    try:
+        return cast("LiteralString", path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read ({type(error).__name__})") from None
