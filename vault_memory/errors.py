@@ -8,9 +8,11 @@
     ├── VaultError                   the vault is not a readable git repository
     │   └── CommitGoneError          a commit that was named is not in the repository any more
     ├── ScanError                    the scanner itself failed: the note is not indexed
+    │   └── EgressBlocked            a text about to leave the machine matched a rule: the note is not indexed
     ├── EmbeddingError               texts could not be embedded
     │   ├── EmbeddingUnavailable     (retryable) the provider does not answer, or asks to wait
     │   ├── EmbeddingRejected        the provider refuses this input and will refuse it again
+    │   ├── EmbeddingDenied          (also a ConfigError) the provider refuses the key, the account or the model
     │   └── EmbeddingAnswerError     (retryable) the answer is short, mis-sized, not finite or not JSON
     ├── ServerError                  the embedded PostgreSQL cannot be started or stopped
     ├── StoreError                   the database refused a statement (sqlstate and constraint only)
@@ -57,6 +59,10 @@ class ScanError(VaultMemoryError):
     """The scanner itself failed; whatever it was looking at is not indexed."""
 
 
+class EgressBlocked(ScanError):
+    """A text about to leave the machine matched a rule; nothing of its note was sent."""
+
+
 class EmbeddingError(VaultMemoryError):
     """Texts could not be embedded."""
 
@@ -67,6 +73,10 @@ class EmbeddingUnavailable(EmbeddingError, Retryable):
 
 class EmbeddingRejected(EmbeddingError):
     """The provider refuses this input, and will refuse it again."""
+
+
+class EmbeddingDenied(EmbeddingError, ConfigError):
+    """The provider refuses the key, the account or the model; no text is sent before a setting changes."""
 
 
 class EmbeddingAnswerError(EmbeddingError, Retryable):

@@ -1,0 +1,622 @@
+"""Texts of clean notes become vectors, paid for once.
+
+Belongs here: the only type that may leave the machine, the embedders, one retry layer, and which embedder a
+vault uses. Does not: where text may go (``egress``), one request (``embedding_http``), what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from vault_memory.adapters.batching import Limits, backoff_seconds, halves, pack
+from vault_memory.adapters.egress import (
+    STORED_DIMENSIONS,
+    Answer,
+    Endpoint,
+    check_base_url,
+    check_key,
+    max_answer_bytes,
+    read_answer,
+)
+from vault_memory.errors import (
+    ConfigError,
+    EgressBlocked,
+    EmbeddingAnswerError,
+    EmbeddingDenied,
+    EmbeddingError,
+    EmbeddingRejected,
+    EmbeddingUnavailable,
+    MissingExtraError,
+)
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable
+
+    from vault_memory.adapters.embedding_http import EmbeddingClient
+    from vault_memory.notes.model import Chunk, CleanNote
+    from vault_memory.settings import EmbedderName, EmbeddingSettings, Settings
+
+logger = logging.getLogger(__name__)
+
+Vectors = Mapping[str, tuple[float, ...]]
+"""By text hash: 1,536 floats of unit length (narrower models padded with zeros)."""
+
+OnVectors = Callable[[Vectors], None]
+"""Called in the caller's thread with each batch as it arrives, so that paid vectors outlive a crash."""
+
+_HASHING_BATCH: Final = 64
+_MAX_ANSWER_TRIES: Final = 3
+_MAX_ANSWER_TRIES_OF_A_PIECE: Final = 2
+_MAX_BARREN_TEXTS: Final = 5  # this many in a row refused alone with nothing accepted: it is not the texts
+
+
+class _EgressSeal:
+    __slots__ = ()
+
+
+_SEAL: Final = _EgressSeal()
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedText:
+    """A text that may leave the machine; made by :func:`texts_of` alone.
+
+    Attributes:
+        text: The exact text.
+        text_hash: SHA-256 (hexadecimal) of it.
+        token_bound: An upper bound of its tokens.
+        wire_bytes: An upper bound of its bytes in a request.
+    """
+
+    text: str = field(repr=False)
+    text_hash: str
+    token_bound: int
+    wire_bytes: int
+    seal: _EgressSeal = field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse to exist without the seal.
+
+        Raises:
+            TypeError: Somebody other than :func:`texts_of` tried to make one.
+        """
+        if self.seal is not _SEAL:
+            message = "an EmbedText is made by vault_memory.adapters.embedding.texts_of alone"
+            raise TypeError(message)
+
+
+def texts_of(note: CleanNote, chunks: Iterable[Chunk]) -> tuple[EmbedText, ...]:
+    """Return what is to be sent for a note: each distinct text once, no blank one.
+
+    The exact text is scanned again: a chunk joins title, headings and body, and what was harmless on its own
+    lines can be a secret side by side.
+
+    Raises:
+        EgressBlocked: A text matches a rule; nothing of the note may be sent.
+        TypeError: The note was not scanned.
+    """
+    from vault_memory.notes import model, secrets  # noqa: PLC0415 - the rules are compiled on first use
+
+    if not isinstance(note, model.CleanNote):  # pyright: ignore[reportUnnecessaryIsInstance] - not every caller is typed
+        message = "only a CleanNote has texts to embed"
+        raise TypeError(message)
+    texts: dict[str, EmbedText] = {}
+    for chunk in chunks:
+        text = chunk.embed_text
+        if not text.strip() or chunk.text_hash in texts:
+            continue
+        findings = secrets.scan(text)
+        if findings:
+            rules = ", ".join(sorted({finding.rule for finding in findings}))
+            raise EgressBlocked(f"{note.path.id}: lines {chunk.start_line}-{chunk.end_line} match {rules}")
+        texts[chunk.text_hash] = EmbedText(text, chunk.text_hash, chunk.token_bound, len(json.dumps(text)) + 2, _SEAL)
+    return tuple(texts.values())
+
+
+@dataclass(slots=True)
+class EmbedResult:
+    """What came of a call.
+
+    Attributes:
+        vectors: By text hash; empty where the caller asked not to keep them.
+        failed: By text hash, why it has no vector.
+        embedded: Texts that were embedded.
+        tokens: As the provider counted them, else their upper bounds.
+        requests: Sent, failed ones included.
+        price_usd: Charged, or computed from the price known; None where none is.
+    """
+
+    vectors: dict[str, tuple[float, ...]] = field(default_factory=dict, repr=False)
+    failed: dict[str, EmbeddingError] = field(default_factory=dict)
+    embedded: int = 0
+    tokens: int = 0
+    requests: int = 0
+    price_usd: float | None = 0.0
+
+    @property
+    def denied(self) -> EmbeddingDenied | None:
+        """Why the provider serves us no more; then nothing but a changed setting helps, and exit status is 3."""
+        return next((error for error in self.failed.values() if isinstance(error, EmbeddingDenied)), None)
+
+
+class Embedder(Protocol):
+    """Turns texts of clean notes into vectors."""
+
+    @property
+    def name(self) -> EmbedderName:
+        """``openai`` or ``hashing``."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The recorded name of the model."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """Width before padding."""
+        ...
+
+    @property
+    def host(self) -> str | None:
+        """Whom texts are sent to; None: nobody."""
+        ...
+
+    @property
+    def base_url(self) -> str | None:
+        """In its recorded spelling; None: nobody is asked."""
+        ...
+
+    @property
+    def max_texts_per_request(self) -> int:
+        """Texts in one request at most."""
+        ...
+
+    def price_usd(self, tokens: int) -> float | None:
+        """Return what so many tokens cost; None where no price is known."""
+        ...
+
+    def embed(
+        self, texts: Sequence[EmbedText], *, on_vectors: OnVectors | None = None, keep_vectors: bool = True
+    ) -> EmbedResult:
+        """Embed texts; those that fail are in ``failed``, and cost the others nothing.
+
+        Args:
+            texts: Repeated ones are sent once.
+            on_vectors: Is given each batch as it arrives.
+            keep_vectors: False: leave ``vectors`` of the result empty (49 kB each).
+        """
+        ...
+
+
+class HashingEmbedder:
+    """The offline embedder: finds shared spellings, not meanings."""
+
+    name: EmbedderName = "hashing"
+    host: str | None = None
+    base_url: str | None = None
+    dimensions: int = STORED_DIMENSIONS
+    max_texts_per_request: int = _HASHING_BATCH
+
+    @property
+    def model(self) -> str:
+        """The version of the hashing."""
+        from vault_memory.notes import hashing  # noqa: PLC0415 - most vaults never need it
+
+        return hashing.MODEL
+
+    def price_usd(self, tokens: int) -> float | None:  # noqa: ARG002 - part of the protocol
+        """Return zero."""
+        return 0.0
+
+    def embed(
+        self, texts: Sequence[EmbedText], *, on_vectors: OnVectors | None = None, keep_vectors: bool = True
+    ) -> EmbedResult:
+        """Embed texts on this machine; see :class:`Embedder`."""
+        from vault_memory.notes import hashing  # noqa: PLC0415 - most vaults never need it
+
+        result = EmbedResult()
+        unique = {text.text_hash: text.text for text in texts}
+        for batch in pack(_distinct(texts), Limits(_HASHING_BATCH, 10**9, 10**9)):
+            vectors = {text.text_hash: hashing.embed(unique[text.text_hash]) for text in batch}
+            result.embedded += len(vectors)
+            if on_vectors is not None:
+                on_vectors(vectors)
+            if keep_vectors:
+                result.vectors.update(vectors)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What waiting depends on."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    chance: Callable[[], float] = random.random
+
+
+class OpenAIEmbedder:
+    """Embeds through an OpenAI-compatible API.
+
+    Args:
+        endpoint: Checked by ``egress.check_base_url``.
+        settings: Model, width, limits.
+        api_key: None where the provider wants none.
+        pace: Clock, sleep and chance; another one for tests.
+
+    Raises:
+        MissingExtraError: The SDK is not installed.
+        ConfigError: The key cannot stand in a header.
+    """
+
+    name: EmbedderName = "openai"
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        settings: EmbeddingSettings,
+        api_key: str | None,
+        *,
+        pace: Pace | None = None,
+    ) -> None:
+        if importlib.util.find_spec("openai") is None:
+            raise MissingExtraError("embedding through an API", "pipeline")
+        self.endpoint = endpoint
+        self.settings = settings
+        self.pace = pace or Pace()
+        self.proven = False
+        """Whether a request has succeeded since the last outage; until then one is sent at a time."""
+        self._api_key = None if api_key is None else check_key(api_key)
+        self._tls: ssl.SSLContext | None = None
+        self.max_texts_per_request = settings.max_batch_texts or endpoint.provider.max_texts
+
+    @property
+    def model(self) -> str:
+        """As the provider calls it."""
+        return self.settings.model
+
+    @property
+    def dimensions(self) -> int:
+        """Width that is asked for."""
+        return self.settings.dimensions
+
+    @property
+    def host(self) -> str | None:
+        """Whom texts are sent to."""
+        return self.endpoint.host
+
+    @property
+    def base_url(self) -> str | None:
+        """Of the API, in its canonical spelling."""
+        return self.endpoint.base_url
+
+    def price_usd(self, tokens: int) -> float | None:
+        """Return what so many tokens cost by the setting, else by the provider's list; None: unknown."""
+        price = self.settings.price_usd_per_million_tokens
+        if price is None:
+            price = self.endpoint.provider.prices.get(self.model)
+        if price is None and not self.endpoint.provider.needs_key:
+            return 0.0
+        return None if price is None else price * tokens / 1_000_000
+
+    def embed(
+        self, texts: Sequence[EmbedText], *, on_vectors: OnVectors | None = None, keep_vectors: bool = True
+    ) -> EmbedResult:
+        """Embed texts; see :class:`Embedder`. Must not be called from a running event loop.
+
+        An interrupt (Ctrl-C, a terminated run) ends waiting and requests at once.
+        """
+        run = _Run(self, on_vectors, keep_vectors=keep_vectors)
+        unique = _distinct(texts)
+        if unique:
+            with asyncio.Runner() as runner:
+                runner.run(self._run(run, unique))
+        self._log(run.result)
+        return run.result
+
+    async def _run(self, run: _Run, texts: Sequence[EmbedText]) -> None:
+        from vault_memory.adapters import embedding_http  # noqa: PLC0415 - the SDK takes half a second
+
+        if self.endpoint.scheme == "https" and self._tls is None:
+            self._tls = embedding_http.tls_context()
+        async with embedding_http.open_client(
+            self.endpoint,
+            self._api_key,
+            tls=self._tls,
+            max_answer_bytes=max_answer_bytes(self.max_texts_per_request, self.dimensions),
+            concurrency=max(1, self.settings.concurrency),
+            timeout_seconds=self.settings.timeout_seconds,
+        ) as client:
+            await run.all(client, texts)
+
+    def _log(self, result: EmbedResult) -> None:
+        level = logging.WARNING if result.failed else logging.INFO
+        logger.log(
+            level,
+            "embedded %d texts in %d requests, %d failed%s",
+            result.embedded,
+            result.requests,
+            len(result.failed),
+            "".join(f"; {reason}" for reason in sorted({str(error) for error in result.failed.values()})[:3]),
+        )
+
+
+def _distinct(texts: Sequence[EmbedText]) -> Sequence[EmbedText]:
+    return tuple({text.text_hash: text for text in texts}.values())
+
+
+@dataclass(slots=True)
+class _Family:
+    """The pieces of one refused batch: if all of them pass, its size was at fault, and is not tried again."""
+
+    size_may_be_at_fault: bool
+    open_pieces: int = 1
+    largest_accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    texts: Sequence[EmbedText]
+    family: _Family | None = None
+
+
+class _Run:
+    """One call of ``embed``: a queue of batches, workers that empty it, and what has been learnt."""
+
+    def __init__(self, embedder: OpenAIEmbedder, on_vectors: OnVectors | None, *, keep_vectors: bool) -> None:
+        self._embedder = embedder
+        self._settings = embedder.settings
+        self._on_vectors = on_vectors
+        self._keep_vectors = keep_vectors
+        self.result = EmbedResult()
+        self._jobs: deque[_Job] = deque()
+        self._learnt_max_texts = embedder.max_texts_per_request
+        self._successes = 0
+        self._barren = 0
+        self._down: EmbeddingError | None = None
+        self._pause_until = 0.0
+        self._first = asyncio.Lock()
+        self._slots = asyncio.Semaphore(max(1, self._settings.concurrency))
+        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="vault-memory-decode")
+
+    async def all(self, client: EmbeddingClient, texts: Sequence[EmbedText]) -> None:
+        """Embed all texts.
+
+        Twice as many workers as requests in flight: while one reads an answer, another one sends.
+        """
+        provider = self._embedder.endpoint.provider
+        limits = Limits(self._learnt_max_texts, provider.max_request_tokens, provider.max_request_bytes)
+        self._jobs.extend(_Job(batch) for batch in pack(texts, limits))
+        count = min(len(self._jobs), 2 * max(1, self._settings.concurrency))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(count):
+                    group.create_task(self._work(client))
+        except BaseExceptionGroup as errors:
+            first = errors.exceptions[0]  # the caller's own callback failed; the other workers were cancelled
+        else:
+            return
+        finally:
+            self._decoder.shutdown(wait=False, cancel_futures=True)
+        raise first
+
+    async def _work(self, client: EmbeddingClient) -> None:
+        while self._jobs:
+            if self._embedder.proven or self._down is not None:
+                await self._advance(client, self._jobs.popleft())
+                continue
+            # One at a time until something has worked: a wrong key or an outage is met once, not by all workers.
+            async with self._first:
+                if self._jobs and not self._embedder.proven and self._down is None:
+                    await self._advance(client, self._jobs.popleft())
+
+    async def _advance(self, client: EmbeddingClient, job: _Job) -> None:
+        if self._down is not None:
+            self._fail(job, self._down)
+        elif len(job.texts) > self._learnt_max_texts:
+            self._split(job, job.family)
+        else:
+            await self._settle(client, job)
+
+    async def _settle(self, client: EmbeddingClient, job: _Job) -> None:
+        """Send a batch until it is accepted, split or given up."""
+        successes_before = self._successes
+        attempt = 0
+        while True:
+            attempt += 1
+            outcome, retry_after = await self._send(client, job.texts)
+            if isinstance(outcome, Answer):
+                self._accept(job, outcome)
+                return
+            logger.debug("a request for %d texts failed: %s", len(job.texts), outcome)
+            if isinstance(outcome, EmbeddingDenied):
+                self._give_up(job, outcome, stop=True)
+                return
+            if isinstance(outcome, EmbeddingRejected):
+                self._refuse(job, outcome)
+                return
+            if attempt >= self._tries(job, outcome):
+                if isinstance(outcome, EmbeddingAnswerError):
+                    self._refuse(job, outcome)
+                else:
+                    # Nothing else got through meanwhile: the rest would wait as long for the same.
+                    self._give_up(job, outcome, stop=self._successes == successes_before)
+                return
+            await self._wait(attempt, outcome, retry_after)
+
+    def _tries(self, job: _Job, error: EmbeddingError) -> int:
+        most = self._settings.max_attempts
+        if isinstance(error, EmbeddingAnswerError):
+            # It was paid for: do not buy it six times.
+            most = min(most, _MAX_ANSWER_TRIES if job.family is None else _MAX_ANSWER_TRIES_OF_A_PIECE)
+        return most
+
+    async def _send(
+        self, client: EmbeddingClient, texts: Sequence[EmbedText]
+    ) -> tuple[Answer | EmbeddingError, float | None]:
+        pace = self._embedder.pace
+        async with self._slots:
+            while (pause := self._pause_until - pace.now()) > 0:
+                await pace.sleep(pause)
+            self.result.requests += 1
+            body = await client.post(self._embedder.model, self._embedder.dimensions, [text.text for text in texts])
+        if not isinstance(body, bytes):
+            return body.error, body.retry_after
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._decoder, self._decode, body, len(texts)), None
+
+    def _decode(self, body: bytes, count: int) -> Answer | EmbeddingError:
+        try:
+            return read_answer(body, count, self._embedder.dimensions, self._embedder.endpoint)
+        except EmbeddingError as error:
+            return error.with_traceback(None)
+
+    async def _wait(self, attempt: int, error: EmbeddingError, retry_after: float | None) -> None:
+        pace = self._embedder.pace
+        seconds = backoff_seconds(
+            attempt, retry_after, maximum=self._settings.max_backoff_seconds, chance=pace.chance()
+        )
+        if isinstance(error, EmbeddingUnavailable) and retry_after is not None:
+            # The server speaks to all of us: nobody sends before that.
+            self._pause_until = max(self._pause_until, pace.now() + seconds)
+        await pace.sleep(seconds)
+
+    def _accept(self, job: _Job, answer: Answer) -> None:
+        self._embedder.proven = True
+        self._successes += 1
+        self._barren = 0
+        vectors = dict(zip((text.text_hash for text in job.texts), answer.vectors, strict=True))
+        tokens = answer.tokens if answer.tokens is not None else sum(text.token_bound for text in job.texts)
+        result = self.result
+        result.embedded += len(vectors)
+        result.tokens += tokens
+        price = self._embedder.price_usd(tokens)
+        if answer.price_usd is not None and self._settings.price_usd_per_million_tokens is None:
+            price = answer.price_usd
+        result.price_usd = None if price is None or result.price_usd is None else result.price_usd + price
+        if self._keep_vectors:
+            result.vectors.update(vectors)
+        if job.family is not None:
+            job.family.largest_accepted = max(job.family.largest_accepted, len(job.texts))
+            self._close_piece(job.family)
+        if self._on_vectors is not None:
+            self._on_vectors(vectors)
+
+    def _refuse(self, job: _Job, error: EmbeddingError) -> None:
+        """Split a batch whose content or size is at fault; a text that is refused alone has failed."""
+        wrong_answer = isinstance(error, EmbeddingAnswerError)
+        if len(job.texts) > 1:
+            self._split(job, job.family or _Family(size_may_be_at_fault=not wrong_answer))
+            return
+        self._barren += 1
+        if self._barren < _MAX_BARREN_TEXTS or not (wrong_answer or not (self._successes or self._embedder.proven)):
+            self._give_up(job, error, stop=False)
+        elif wrong_answer:
+            self._give_up(job, error, stop=True)
+        else:
+            hint = "every text so far was refused, check embedding.model and embedding.dimensions"
+            self._give_up(job, EmbeddingDenied(f"{error}: {hint}"), stop=True)
+
+    def _split(self, job: _Job, family: _Family | None) -> None:
+        first, second = halves(job.texts)
+        self._jobs.extendleft((_Job(second, family), _Job(first, family)))
+        if family is not None:
+            family.open_pieces += 1
+
+    def _close_piece(self, family: _Family) -> None:
+        family.open_pieces -= 1
+        if not family.open_pieces and family.size_may_be_at_fault:
+            self._learnt_max_texts = max(1, min(self._learnt_max_texts, family.largest_accepted))
+
+    def _give_up(self, job: _Job, error: EmbeddingError, *, stop: bool) -> None:
+        """Fail a batch for good in this call; ``stop``: and with it everything that was not sent yet."""
+        self._fail(job, error)
+        if job.family is not None:
+            job.family.size_may_be_at_fault = False
+            self._close_piece(job.family)
+        if stop:
+            self._down = error
+            self._embedder.proven = False
+
+    def _fail(self, job: _Job, error: EmbeddingError) -> None:
+        self.result.failed.update(dict.fromkeys((text.text_hash for text in job.texts), error))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedIdentity:
+    """Which embedder made the vectors in the database.
+
+    Attributes:
+        base_url: None for ``hashing``.
+    """
+
+    embedder: EmbedderName
+    model: str
+    dimensions: int
+    base_url: str | None = None
+
+
+def identity_of(embedder: Embedder) -> RecordedIdentity:
+    """Return what is recorded when this embedder makes the first vectors."""
+    return RecordedIdentity(embedder.name, embedder.model, embedder.dimensions, embedder.base_url)
+
+
+def open_embedder(
+    settings: Settings, recorded: RecordedIdentity | None, *, accept_change: bool = False
+) -> HashingEmbedder | OpenAIEmbedder:
+    """Return the embedder of a vault; never another one than its vectors were made by.
+
+    Hashing is used only if it is recorded or asked for, or at a first sync with no key at all.
+
+    Args:
+        settings: The user's.
+        recorded: What the database holds; None before the first sync.
+        accept_change: The user asked for ``--full --accept-model``: the settings decide.
+
+    Raises:
+        ConfigError: There is no key, or the settings contradict what is recorded.
+        MissingExtraError: The SDK is not installed.
+    """
+    asked = settings.embedding.embedder
+    name = asked or (recorded.embedder if recorded is not None else None)
+    if name == "hashing":
+        embedder = HashingEmbedder()
+    else:
+        endpoint = check_base_url(
+            settings.embedding.base_url,
+            allow_hosts=settings.embedding.allow_hosts,
+            allow_http_loopback=settings.embedding.allow_http_loopback,
+        )
+        key = settings.api_key()
+        if key is None and endpoint.provider.needs_key:
+            if name is None:
+                return HashingEmbedder()
+            raise ConfigError(
+                "no API key: set OPENROUTER_API_KEY, embedding.api_key_file or embedding.api_key_command;"
+                " nothing was embedded"
+            )
+        embedder = OpenAIEmbedder(endpoint, settings.embedding, key)
+    wanted = identity_of(embedder)
+    if recorded is not None and wanted != recorded and not accept_change:
+        raise ConfigError(
+            f"the index was made by {_described(recorded)}, the settings want {_described(wanted)}:"
+            " set them back, or rebuild with 'vault-memory sync --full --accept-model'"
+        )
+    return embedder
+
+
+def _described(identity: RecordedIdentity) -> str:
+    where = f" at {identity.base_url}" if identity.base_url else ""
+    return f"{identity.embedder} {identity.model} ({identity.dimensions} dimensions{where})"
