@@ -1,0 +1,196 @@
+"""The sensor that follows the vault's HEAD.
+
+Belongs here: when a run is asked for, and the cursor. Does not: what there is to do (``ingest.sync`` plans).
+
+The cursor only remembers what Dagster was told of. What is done is read from the store each time, so HEAD may go from
+A to B and back to A. No run key for the same reason: Dagster would drop the second request for A.
+"""
+
+import json
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from vault_memory.defs.liveness import busy_with, reclaim
+from vault_memory.defs.partitions import (
+    COMMIT_TAG,
+    DATA_VERSION_TAG,
+    Names,
+    make_range,
+    postponed_drops,
+    range_tags,
+    set_postponed_drops,
+)
+from vault_memory.defs.resources import VaultSession
+from vault_memory.errors import StoreUnavailable, VaultMemoryError, WriterBusyError
+from vault_memory.notes.paths import partition_key
+
+if TYPE_CHECKING:
+    from vault_memory.ingest.sync import Plan, Synchronizer
+
+# Dagster looks at a sensor every 5 s at best, and ends a tick after 60 s: so wait for a commit inside the tick.
+POLL_SECONDS: Final = 0.15
+TICK_SECONDS: Final = 40.0
+_RECHECK_SECONDS: Final = 5.0
+_LOCK_WAIT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What Dagster was told of.
+
+    Attributes:
+        vault_commit: The last commit that was told as a materialization of the vault.
+        index_commit: The last commit for which the index was asked to be checked.
+    """
+
+    vault_commit: str | None = None
+    index_commit: str | None = None
+
+    @classmethod
+    def read(cls, text: str | None) -> "Cursor":
+        """Read a cursor; one that cannot be read counts as none, since it holds nothing that is needed."""
+        try:
+            values = json.loads(text or "{}")
+            return cls(values.get("vault_commit"), values.get("index_commit"))
+        except (ValueError, AttributeError):
+            return cls()
+
+    def write(self) -> str:
+        """Return the cursor as text."""
+        return json.dumps({"vault_commit": self.vault_commit, "index_commit": self.index_commit})
+
+
+@dataclass(frozen=True, slots=True)
+class HeadTick:
+    """One evaluation of the sensor."""
+
+    names: Names
+    instance: dg.DagsterInstance
+    session: VaultSession
+    cursor: Cursor
+    poll_seconds: float
+    tick_seconds: float
+
+    def evaluate(self) -> dg.SensorResult | dg.SkipReason:
+        """Return what to run; a problem skips the tick and says why, and the next tick starts afresh."""
+        try:
+            try:
+                return self._evaluate()
+            except StoreUnavailable:
+                self.session.close()  # the server may have been restarted since the connection was made
+                return self._evaluate()
+        except VaultMemoryError as error:
+            return dg.SkipReason(f"{type(error).__name__}: {error}")
+
+    def _evaluate(self) -> dg.SensorResult | dg.SkipReason:
+        synchronizer = self.session.synchronizer
+        reclaim(self.instance, self.names, writer_is_free=self._writer_is_free)
+        if busy := busy_with(self.instance, self.names):
+            return dg.SkipReason(busy)
+        if synchronizer.is_current():
+            if (head := synchronizer.head()) != self.cursor.index_commit:
+                return self._request_index(head)
+            self._drop_postponed()
+            if not self._wait_for_change(synchronizer):
+                return dg.SkipReason(f"memory is at HEAD, {head or 'which has no commit yet'}")
+            if busy := busy_with(self.instance, self.names):
+                return dg.SkipReason(busy)
+        plan = synchronizer.plan()
+        if plan.note_ids:
+            return self._request_notes(plan)
+        with synchronizer.writer(_LOCK_WAIT_SECONDS, holder="sensor"):
+            synchronizer.settle(plan)
+        return self._told(dg.SensorResult(skip_reason=f"nothing to read in {plan.commit}"), plan.commit)
+
+    def _wait_for_change(self, synchronizer: "Synchronizer") -> bool:
+        """Wait until HEAD moves or a failed note is due; False if the tick's time is over before."""
+        end = time.monotonic() + self.tick_seconds
+        while time.monotonic() < end:
+            seen = synchronizer.head()
+            recheck = min(end, time.monotonic() + _RECHECK_SECONDS)
+            while time.monotonic() < recheck and synchronizer.head() == seen:
+                time.sleep(self.poll_seconds)
+            if not synchronizer.is_current():
+                return True
+        return False
+
+    def _request_notes(self, plan: "Plan") -> dg.SensorResult:
+        note_ids = next(iter(plan.batches(self.session.settings.sync.max_notes_per_run)))
+        keys = [partition_key(note_id) for note_id in note_ids]
+        # A sync from the command line moves partitions too, under the same lock.
+        with self.session.synchronizer.writer(_LOCK_WAIT_SECONDS, holder="sensor"):
+            if busy := busy_with(self.instance, self.names):
+                raise WriterBusyError(busy)
+            bounds = make_range(self.instance, self.names.partitions, keys)
+        request = dg.RunRequest(
+            job_name=self.names.sync_job, tags=range_tags(self.names, bounds, keys, plan.commit)
+        )
+        return self._told(dg.SensorResult(run_requests=[request]), plan.commit)
+
+    def _request_index(self, commit: str | None) -> dg.SensorResult:
+        request = dg.RunRequest(job_name=self.names.index_job, tags={COMMIT_TAG: commit or ""})
+        result = self._told(dg.SensorResult(run_requests=[request]), commit)
+        return result._replace(cursor=replace(Cursor.read(result.cursor), index_commit=commit).write())
+
+    def _told(self, result: dg.SensorResult, commit: str | None) -> dg.SensorResult:
+        """Add the vault's materialization, if the commit is news, and the cursor."""
+        if commit is None or commit == self.cursor.vault_commit:
+            return result._replace(cursor=self.cursor.write())
+        event = dg.AssetMaterialization(
+            self.names.vault, metadata={"commit": commit}, tags={DATA_VERSION_TAG: commit}
+        )
+        cursor = replace(self.cursor, vault_commit=commit)
+        return result._replace(asset_events=[event], cursor=cursor.write())
+
+    def _drop_postponed(self) -> None:
+        """Drop the partitions that were left because a backfill counted on them; there is none now."""
+        if not postponed_drops(self.instance, self.names):
+            return
+        with self.session.synchronizer.writer(_LOCK_WAIT_SECONDS, holder="sensor"):
+            if busy_with(self.instance, self.names) is None:
+                for key in postponed_drops(self.instance, self.names):
+                    self.instance.delete_dynamic_partition(self.names.partitions, key)
+                set_postponed_drops(self.instance, self.names, ())
+
+    def _writer_is_free(self) -> bool:
+        try:
+            with self.session.synchronizer.writer(0, holder="sensor"):
+                return True
+        except WriterBusyError:
+            return False
+
+
+def build_head_sensor(
+    names: Names,
+    jobs: list[UnresolvedAssetJobDefinition],
+    *,
+    poll_seconds: float = POLL_SECONDS,
+    tick_seconds: float = TICK_SECONDS,
+) -> dg.SensorDefinition:
+    """Return the sensor; it is on from the start.
+
+    Args:
+        names: Whose HEAD.
+        jobs: What it may ask for.
+        poll_seconds: Between two looks at HEAD inside a tick.
+        tick_seconds: How long a tick waits for a commit; 0 looks once.
+    """
+
+    @dg.sensor(
+        name=names.sensor,
+        jobs=jobs,
+        minimum_interval_seconds=1,  # 0 silently means 30
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        required_resource_keys={names.resource},
+        description="Follows the vault's HEAD: one run at a time over the notes that differ from what is in memory.",
+    )
+    def head_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        session: VaultSession = getattr(context.resources, names.resource)
+        cursor = Cursor.read(context.cursor)
+        return HeadTick(names, context.instance, session, cursor, poll_seconds, tick_seconds).evaluate()
+
+    return head_sensor
