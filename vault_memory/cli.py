@@ -28,7 +28,18 @@ if TYPE_CHECKING:
     from vault_memory.ingest.sync import Estimate, VaultPlan
 
 _PIPELINE_MODULES = frozenset(
-    {"dagster", "dagster_postgres", "openai", "pgvector", "markdown_it", "mdit_py_plugins", "yaml", "pathspec", "re2", "regex"}
+    {
+        "dagster",
+        "dagster_postgres",
+        "openai",
+        "pgvector",
+        "markdown_it",
+        "mdit_py_plugins",
+        "yaml",
+        "pathspec",
+        "re2",
+        "regex",
+    }
 )
 
 
@@ -68,11 +79,15 @@ def demo(*, keep: bool) -> None:
 
 
 @cli.command()
-@click.option("--dry-run", is_flag=True, help="Say what would happen, with texts, tokens and price; write and send nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would happen, with texts, tokens and price; write and send nothing."
+)
 @click.option("--full", is_flag=True, help="Scan and write every note again; unchanged texts keep their vectors.")
 @click.option("--yes", "confirmed", is_flag=True, help="Embed even above the configured price limit.")
 @click.option("--allow-mass-deletion", is_flag=True, help="Carry out a plan that deletes most notes.")
-@click.option("--wait", "wait_seconds", type=click.FloatRange(min=0), metavar="S", help="Seconds to wait for another writer.")
+@click.option(
+    "--wait", "wait_seconds", type=click.FloatRange(min=0), metavar="S", help="Seconds to wait for another writer."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def sync(
     *,
@@ -105,7 +120,7 @@ def sync(
         _print_sync(result)
     for source, reason in sorted(result.failures.items()):
         _note(f"failed: {source}: {reason}")
-    if result.exit_status == 3:
+    if result.exit_status == VaultMemoryError.exit_status:
         _note(f"vault-memory: {result.blocked or result.problem}")
     sys.exit(result.exit_status)
 
@@ -188,22 +203,28 @@ def _print_sync(result: SyncResult) -> None:
 def _print_status(found: Status) -> None:
     state, counts = found.state, found.counts
     behind = {None: "unknown", 0: "up to date"}.get(found.behind, f"{found.behind} commits behind")
+    notes = (
+        f"{found.tracked} tracked: {counts.indexed} indexed, {counts.excluded} excluded, "
+        f"{counts.quarantined} quarantined, {counts.skipped} skipped, {counts.failed} failed, {found.pending} pending"
+    )
+    embedder = f"{state.embedder} {state.model} ({state.dimensions} dimensions)" if state.embedder else "not chosen yet"
     rows = [
         ("vault", found.vault),
         ("HEAD", f"{(found.head or 'no commit')[:12]} ({behind})"),
-        ("in memory", f"{(state.commit or 'nothing')[:12]}"),
-        ("notes", f"{found.tracked} tracked: {counts.indexed} indexed, {counts.excluded} excluded, "
-         f"{counts.quarantined} quarantined, {counts.skipped} skipped, {counts.failed} failed, {found.pending} pending"),
+        ("in memory", (state.commit or "nothing")[:12]),
+        ("notes", notes),
         ("chunks", f"{counts.chunks} ({counts.size_bytes / 1e6:.1f} MB)"),
-        ("embedder", f"{state.embedder or 'not recorded yet'} {state.model or ''} ({state.dimensions or 0} dimensions)"),
+        ("embedder", embedder),
         ("rules", state.ruleset_id or "none yet"),
         ("cost", f"${found.cost_this_month_usd:.4f} this month"),
-    ]  # fmt: skip
+    ]
     for name, value in rows:
         click.echo(f"{name:<10} {value}")
     for failure in found.failures:
         due = failure.next_retry.isoformat(timespec="seconds") if failure.next_retry else "after a change or 'sync'"
-        click.echo(f"failed     {failure.source}: {failure.step}: {failure.reason} (tried {failure.attempts}, next {due})")
+        click.echo(
+            f"failed     {failure.source}: {failure.step}: {failure.reason} (tried {failure.attempts}, next {due})"
+        )
 
 
 def _query(arguments: list[str]) -> None:
@@ -221,7 +242,7 @@ def run(command: Callable[[], object]) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _PIPELINE_MODULES:
             raise
-        _fail(str(MissingExtraError("this command", "pipeline")), 3)
+        _fail(str(MissingExtraError("this command", "pipeline")), MissingExtraError.exit_status)
     except VaultMemoryError as error:
         _fail(str(error), error.exit_status)
     except BrokenPipeError:

@@ -22,12 +22,13 @@ from psycopg import sql
 from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from psycopg.types.json import Jsonb
 
+from vault_memory.adapters import store_statements as statements
 from vault_memory.errors import StoreError, StoreUnavailable, WriterBusyError
 from vault_memory.notes.changes import ManifestEntry
 from vault_memory.notes.model import NoteStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from vault_memory.notes.model import Chunk, Quarantined
@@ -147,7 +148,9 @@ class Store:
             StoreError: The schema or the vector extension is missing.
         """
         with translated():
-            connection = psycopg.connect(conninfo, autocommit=True, application_name=application_name, connect_timeout=10)
+            connection = psycopg.connect(
+                conninfo, autocommit=True, application_name=application_name, connect_timeout=10
+            )
             try:
                 connection.execute(
                     sql.SQL("SET search_path = {}, public").format(sql.Identifier(schema)), prepare=False
@@ -164,7 +167,7 @@ class Store:
         self._connection.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> Generator[None]:
         """Run the statements of a block as one transaction.
 
         Raises:
@@ -177,7 +180,7 @@ class Store:
     # -- the single writer -------------------------------------------------------------------------------------
 
     @contextmanager
-    def writer(self, wait_seconds: float, *, holder: str) -> Iterator[None]:
+    def writer(self, wait_seconds: float, *, holder: str) -> Generator[None]:
         """Hold this schema's advisory lock: one writer a vault, released when its process dies.
 
         Args:
@@ -191,11 +194,15 @@ class Store:
             yield
             return
         with translated():
-            self._connection.execute("SELECT set_config('application_name', %s, false)", [f"vault-memory {holder}"[:63]])
+            self._connection.execute(
+                "SELECT set_config('application_name', %s, false)", [f"vault-memory {holder}"[:63]]
+            )
             deadline = time.monotonic() + wait_seconds
             while not self._scalar("SELECT pg_try_advisory_lock(%s, hashtext(%s))", [_LOCK_SPACE, self._schema]):
                 if time.monotonic() >= deadline:
-                    raise WriterBusyError(f"{self._holder()} is writing to this vault's memory; waited {wait_seconds:g} s")
+                    raise WriterBusyError(
+                        f"{self._holder()} is writing to this vault's memory; waited {wait_seconds:g} s"
+                    )
                 time.sleep(_LOCK_POLL_SECONDS)
         self._locked = True
         try:
@@ -204,9 +211,7 @@ class Store:
             self._locked = False
             if not self._connection.closed:
                 with translated():
-                    self._connection.execute(
-                        "SELECT pg_advisory_unlock(%s, hashtext(%s))", [_LOCK_SPACE, self._schema]
-                    )
+                    self._connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [_LOCK_SPACE, self._schema])
 
     def try_writer(self) -> bool:
         """Whether nobody holds the lock at this moment (it is not kept)."""
@@ -232,8 +237,8 @@ class Store:
         """Read what the store was last brought to."""
         with translated(), self._connection.cursor(row_factory=namedtuple_row) as cursor:
             row = cursor.execute(
-                """SELECT vault, commit, ruleset_id, embedder, model, dimensions, base_url, key_fingerprint, vector_index
-                   FROM sync_state"""
+                """SELECT vault, commit, ruleset_id, embedder, model, dimensions, base_url, key_fingerprint,
+                   vector_index FROM sync_state"""
             ).fetchone()
         if row is None:
             raise StoreError("the table sync_state is empty; restore it from a dump")
@@ -253,7 +258,9 @@ class Store:
     def record_ruleset(self, ruleset_id: str) -> None:
         """Put a ruleset in force: every remaining row was checked against it."""
         with self.transaction():
-            self._connection.execute("UPDATE memory_primary SET ruleset_id = %s WHERE ruleset_id <> %s", [ruleset_id] * 2)
+            self._connection.execute(
+                "UPDATE memory_primary SET ruleset_id = %s WHERE ruleset_id <> %s", [ruleset_id] * 2
+            )
             self._connection.execute("UPDATE sync_state SET ruleset_id = %s, updated_at = now()", [ruleset_id])
 
     def record_commit(self, commit: str | None) -> None:
@@ -305,14 +312,15 @@ class Store:
         """The failed notes with their reasons, by path."""
         with translated(), self._connection.cursor() as cursor:
             rows = cursor.execute(
-                """SELECT id, step, reason, attempts, next_retry_at FROM note_state WHERE status = 'failed' ORDER BY id"""
+                """SELECT id, step, reason, attempts, next_retry_at FROM note_state
+                   WHERE status = 'failed' ORDER BY id"""
             ).fetchall()
         return [Failure(*row) for row in rows]
 
     def counts(self) -> Counts:
         """Count rows by status, and look for what must not be there."""
         with translated(), self._connection.cursor(row_factory=dict_row) as cursor:
-            row = cursor.execute(_COUNTS).fetchone()
+            row = cursor.execute(statements.COUNTS).fetchone()
         if row is None:
             raise StoreError("counting the tables gave no answer")
         return Counts(**row)
@@ -322,7 +330,7 @@ class Store:
     def known_vectors(self, hashes: Sequence[str], model: str, dimensions: int) -> set[str]:
         """Say for which texts there is a vector, in a living chunk or staged."""
         with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
-            return set(cursor.execute(_KNOWN_VECTORS, [list(hashes), model, dimensions]).fetchall())
+            return set(cursor.execute(statements.KNOWN_VECTORS, [list(hashes), model, dimensions]).fetchall())
 
     def stage_vectors(self, vectors: Mapping[str, Vector], model: str, dimensions: int, run: str) -> None:
         """Keep vectors that were paid for until their notes are persisted.
@@ -353,13 +361,13 @@ class Store:
         if wanted and changing:
             with translated():
                 self._connection.execute(
-                    _RESCUE, [run, [note for note, _ in wanted], [text for _, text in wanted], list(changing)]
+                    statements.RESCUE, [run, [note for note, _ in wanted], [text for _, text in wanted], list(changing)]
                 )
 
     def vectors(self, hashes: Sequence[str], model: str, dimensions: int) -> dict[str, Vector]:
         """Read the vectors of texts, by text hash; texts without one are absent."""
         with translated(), self._connection.cursor(binary=True) as cursor:
-            return dict(cursor.execute(_VECTORS, [list(hashes), model, dimensions]).fetchall())
+            return dict(cursor.execute(statements.VECTORS, [list(hashes), model, dimensions]).fetchall())
 
     def drop_stage(self, *, older_than_days: int = 7) -> int:
         """Delete staged vectors that nobody came for; return how many."""
@@ -383,12 +391,12 @@ class Store:
     def month_cost(self) -> float:
         """What this month's embeddings cost, in US dollars, by the prices that were configured."""
         with translated():
-            return float(
-                self._scalar(
-                    "SELECT coalesce(sum(price_usd), 0) FROM embedding_usage WHERE month = date_trunc('month', now())::date",
-                    [],
-                )
+            found = self._scalar(
+                """SELECT coalesce(sum(price_usd), 0)::float8 FROM embedding_usage
+                   WHERE month = date_trunc('month', now())::date""",
+                [],
             )
+        return float(found or 0)
 
     # -- one note ----------------------------------------------------------------------------------------------
 
@@ -401,7 +409,7 @@ class Store:
         for old in also_forget:
             self._connection.execute("DELETE FROM note_state WHERE id = %s", [old])
         self._connection.execute(
-            _INSERT_NOTE,
+            statements.INSERT_NOTE,
             [
                 note.id,
                 note.id,
@@ -422,7 +430,7 @@ class Store:
         )
         with self._connection.cursor() as cursor:
             cursor.executemany(
-                _INSERT_CHUNK,
+                statements.INSERT_CHUNK,
                 [
                     (
                         row.id,
@@ -471,20 +479,22 @@ class Store:
         # In one order, so that two writers of different vaults on one schema could never deadlock here.
         if less:
             given = [sorted(less), [less[dimension] for dimension in sorted(less)]]
-            self._connection.execute(_DROP_TERMS, given)
-            self._connection.execute(_LESSEN_TERMS, given)
+            self._connection.execute(statements.DROP_TERMS, given)
+            self._connection.execute(statements.LESSEN_TERMS, given)
         if more:
-            self._connection.execute(_ADD_TERMS, [sorted(more), [more[dimension] for dimension in sorted(more)]])
+            self._connection.execute(
+                statements.ADD_TERMS, [sorted(more), [more[dimension] for dimension in sorted(more)]]
+            )
 
     def write_state(self, state: NoteState) -> None:
         """Write the manifest's line about one file."""
         with translated():
-            self._connection.execute(_WRITE_STATE, _state_values(state))
+            self._connection.execute(statements.WRITE_STATE, _state_values(state))
 
     def write_states(self, states: Iterable[NoteState]) -> None:
         """Write many lines of the manifest in one transaction."""
         with self.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany(_WRITE_STATE, [_state_values(state) for state in states])
+            cursor.executemany(statements.WRITE_STATE, [_state_values(state) for state in states])
 
     def drop_states(self, note_ids: Sequence[str]) -> None:
         """Delete lines of the manifest: these files are not tracked any more."""
@@ -499,7 +509,7 @@ class Store:
         """Record a quarantine: rules and lines, never the text, its length or a bare hash of it."""
         with translated():
             self._connection.execute(
-                _WRITE_AUDIT,
+                statements.WRITE_AUDIT,
                 {
                     "id": note.path.id,
                     "reason": note.reason.value,
@@ -549,7 +559,7 @@ class Store:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated() -> Generator[None]:
     """Turn database errors into ours, without the row that PostgreSQL likes to print.
 
     Raises:
@@ -561,13 +571,17 @@ def translated() -> Iterator[None]:
     except psycopg.Error as error:
         state = error.sqlstate
         if state is None and isinstance(error, psycopg.OperationalError):
-            raise StoreUnavailable(f"the database does not answer ({_first_words(error)}); check VAULT_MEMORY_DSN") from None
+            raise StoreUnavailable(
+                f"the database does not answer ({_first_words(error)}); check VAULT_MEMORY_DSN"
+            ) from None
         constraint = error.diag.constraint_name
         facts = f"sqlstate {state or 'none'}" + (f", constraint {constraint}" if constraint else "")
         if state is not None and state.startswith(_UNAVAILABLE):
             raise StoreUnavailable(f"the database went away ({facts}); try again") from None
         if state is not None and state.startswith(("28", "3D")):
-            raise StoreError(f"the database refuses the login or does not exist ({facts}); check VAULT_MEMORY_DSN") from None
+            raise StoreError(
+                f"the database refuses the login or does not exist ({facts}); check VAULT_MEMORY_DSN"
+            ) from None
         raise StoreError(f"the database refused a statement ({type(error).__name__}, {facts})") from None
 
 
@@ -584,7 +598,7 @@ def mean_vector(vectors: Sequence[Vector]) -> Vector | None:
     """Return the normalised mean of unit vectors of shape ``(1536,)``; None for none."""
     if not vectors:
         return None
-    sums = [sum(column) for column in zip(*(vector.to_list() for vector in vectors), strict=True)]
+    sums = [float(sum(column)) for column in zip(*(vector.to_list() for vector in vectors), strict=True)]
     length = sum(value * value for value in sums) ** 0.5
     return Vector([value / length for value in sums] if length else sums)
 
@@ -605,93 +619,3 @@ def _state_values(state: NoteState) -> list[object]:
 
 
 _LOCK_SPACE: Final = 0x564D  # "VM", so that other programs' advisory locks on the same database stay apart
-
-_COUNTS: Final[LiteralString] = """
-SELECT count(*) FILTER (WHERE status = 'indexed') AS indexed,
-       count(*) FILTER (WHERE status = 'excluded') AS excluded,
-       count(*) FILTER (WHERE status = 'quarantined') AS quarantined,
-       count(*) FILTER (WHERE status = 'skipped') AS skipped,
-       count(*) FILTER (WHERE status = 'failed') AS failed,
-       (SELECT count(*) FROM memory_primary) AS notes,
-       (SELECT count(*) FROM memory_chunk) AS chunks,
-       (SELECT count(*) FROM memory_chunk c WHERE NOT EXISTS (SELECT FROM memory_primary p WHERE p.id = c.note_id)) AS orphans,
-       (SELECT count(*) FROM memory_primary p WHERE NOT EXISTS
-          (SELECT FROM note_state s WHERE s.id = p.id AND s.status IN ('indexed', 'failed'))) AS unlisted,
-       (SELECT count(*) FROM memory_secure_audit a JOIN memory_primary p ON p.id = a.id WHERE a.action = 'quarantined') AS leaks,
-       pg_total_relation_size('memory_primary') + pg_total_relation_size('memory_chunk') AS size_bytes
-FROM note_state
-"""
-
-_KNOWN_VECTORS: Final[LiteralString] = """
-WITH wanted AS (SELECT unnest(%s::text[]) AS text_hash), how AS (SELECT %s::text AS model, %s::int AS dimensions)
-SELECT text_hash FROM wanted, how
-WHERE EXISTS (SELECT FROM memory_chunk c WHERE c.text_hash = wanted.text_hash AND c.model = how.model
-              AND c.dimensions = how.dimensions AND c.embedding IS NOT NULL)
-   OR EXISTS (SELECT FROM embedding_stage e WHERE e.text_hash = wanted.text_hash AND e.model = how.model
-              AND e.dimensions = how.dimensions)
-"""
-
-_VECTORS: Final[LiteralString] = """
-WITH wanted AS (SELECT DISTINCT unnest(%s::text[]) AS text_hash), how AS (SELECT %s::text AS model, %s::int AS dimensions)
-SELECT wanted.text_hash, found.embedding FROM wanted, how, LATERAL (
-    SELECT c.embedding FROM memory_chunk c WHERE c.text_hash = wanted.text_hash AND c.model = how.model
-    AND c.dimensions = how.dimensions AND c.embedding IS NOT NULL
-    UNION ALL
-    SELECT e.embedding FROM embedding_stage e WHERE e.text_hash = wanted.text_hash AND e.model = how.model
-    AND e.dimensions = how.dimensions
-    LIMIT 1) AS found
-"""
-
-_RESCUE: Final[LiteralString] = """
-INSERT INTO embedding_stage (text_hash, model, dimensions, embedding, run)
-SELECT DISTINCT ON (c.text_hash, c.model, c.dimensions) c.text_hash, c.model, c.dimensions, c.embedding, %s
-FROM unnest(%s::text[], %s::text[]) AS w (note_id, text_hash)
-JOIN memory_chunk c ON c.text_hash = w.text_hash
-WHERE c.note_id <> w.note_id AND c.note_id = ANY(%s) AND c.embedding IS NOT NULL
-  AND NOT EXISTS (SELECT FROM memory_chunk own WHERE own.note_id = w.note_id AND own.text_hash = w.text_hash)
-ON CONFLICT DO NOTHING
-"""
-
-_INSERT_NOTE: Final[LiteralString] = """
-INSERT INTO memory_primary (id, source, content, content_hash, embedding, blob_id, title, tags, front_matter, links, note_date,
-                            commit, ruleset_id, model, token_count)
-VALUES (%s, %s, %s, %s, %b, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-"""
-
-_INSERT_CHUNK: Final[LiteralString] = """
-INSERT INTO memory_chunk (id, note_id, ordinal, heading_path, level, start_line, end_line, content, text_hash, model, dimensions,
-                          script, embedding, keywords, term_weights)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %b, %s::tsvector, %s::sparsevec)
-"""
-
-_ADD_TERMS: Final[LiteralString] = """
-INSERT INTO memory_term AS t (dimension, chunks) SELECT * FROM unnest(%s::int[], %s::int[])
-ON CONFLICT (dimension) DO UPDATE SET chunks = t.chunks + EXCLUDED.chunks
-"""
-
-_DROP_TERMS: Final[LiteralString] = """
-DELETE FROM memory_term t USING unnest(%s::int[], %s::int[]) AS d (dimension, n)
-WHERE t.dimension = d.dimension AND t.chunks <= d.n
-"""
-
-_LESSEN_TERMS: Final[LiteralString] = """
-UPDATE memory_term t SET chunks = t.chunks - d.n FROM unnest(%s::int[], %s::int[]) AS d (dimension, n)
-WHERE t.dimension = d.dimension
-"""
-
-_WRITE_STATE: Final[LiteralString] = """
-INSERT INTO note_state (id, status, blob_tag, ruleset_id, reason, step, error_class, attempts, next_retry_at, commit)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-ON CONFLICT (id) DO UPDATE SET status = EXCLUDED.status, blob_tag = EXCLUDED.blob_tag, ruleset_id = EXCLUDED.ruleset_id,
-    reason = EXCLUDED.reason, step = EXCLUDED.step, error_class = EXCLUDED.error_class, attempts = EXCLUDED.attempts,
-    next_retry_at = EXCLUDED.next_retry_at, commit = EXCLUDED.commit, updated_at = now()
-"""
-
-_WRITE_AUDIT: Final[LiteralString] = """
-INSERT INTO memory_secure_audit AS a (id, source, reason, rules, lines, ruleset_id, action, was_embedded, embedded_by, content_hmac)
-VALUES (%(id)s, %(id)s, %(reason)s, %(rules)s, %(lines)s, %(ruleset)s, 'quarantined', %(embedded)s, %(by)s, %(hmac)s)
-ON CONFLICT (id) DO UPDATE SET reason = EXCLUDED.reason, rules = EXCLUDED.rules, lines = EXCLUDED.lines,
-    ruleset_id = EXCLUDED.ruleset_id, action = 'quarantined', was_embedded = a.was_embedded OR EXCLUDED.was_embedded,
-    embedded_by = coalesce(EXCLUDED.embedded_by, a.embedded_by), content_hmac = EXCLUDED.content_hmac,
-    detected_at = CASE WHEN a.action = 'quarantined' THEN a.detected_at ELSE now() END, resolved_at = NULL, updated_at = now()
-"""

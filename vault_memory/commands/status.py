@@ -85,8 +85,10 @@ def status(settings: Settings) -> Status:
         tree = vault.tree(head) if head else ()
         manifest = store.manifest()
         # Two files may share an NFC name; the manifest then has the second under its own spelling.
-        pending = max(0, len(tree) - len(manifest)) if head == state.commit else sum(
-            entry.path.id not in manifest for entry in tree
+        pending = (
+            max(0, len(tree) - len(manifest))
+            if head == state.commit
+            else sum(entry.path.id not in manifest for entry in tree)
         )
         return Status(
             vault=str(vault.path),

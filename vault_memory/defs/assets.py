@@ -193,7 +193,9 @@ def _note_of(key: str) -> str:
 
 
 def _failure(failed: list["NoteOutcome"], total: int) -> dg.Failure:
-    named = "; ".join(f"{outcome.note_id} ({outcome.error or 'unknown reason'})" for outcome in failed[:_MAX_NAMED_FAILURES])
+    named = "; ".join(
+        f"{outcome.note_id} ({outcome.error or 'unknown reason'})" for outcome in failed[:_MAX_NAMED_FAILURES]
+    )
     more = f"; and {len(failed) - _MAX_NAMED_FAILURES} more" if len(failed) > _MAX_NAMED_FAILURES else ""
     return dg.Failure(
         f"{len(failed)} of {total} notes failed: {named}{more}. What was in memory of them stays there. They are tried "

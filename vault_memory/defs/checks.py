@@ -36,7 +36,11 @@ def build_index_checks(names: Names) -> dg.AssetChecksDefinition:
     def memory_index_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         session: VaultSession = getattr(context.resources, names.resource)
         report = session.synchronizer.report()
-        counts = ((NO_ORPHANS, report.orphans), (MATCHES_HEAD, report.missing), (NO_QUARANTINE_LEAK, report.quarantine_leaks))
+        counts = (
+            (NO_ORPHANS, report.orphans),
+            (MATCHES_HEAD, report.missing),
+            (NO_QUARANTINE_LEAK, report.quarantine_leaks),
+        )
         for check_name, bad in counts:
             yield dg.AssetCheckResult(
                 asset_key=names.index,

@@ -202,7 +202,9 @@ def _upgrade(instance: dg.DagsterInstance) -> None:
 
 def _limit_pool(instance: dg.DagsterInstance, pool: str) -> None:
     storage = instance.event_log_storage
-    if not any(limit.name == pool and limit.limit == 1 and not limit.from_default for limit in storage.get_pool_limits()):
+    if not any(
+        limit.name == pool and limit.limit == 1 and not limit.from_default for limit in storage.get_pool_limits()
+    ):
         storage.set_concurrency_slots(pool, 1)
 
 

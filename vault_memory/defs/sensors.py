@@ -126,9 +126,7 @@ class HeadTick:
             if busy := busy_with(self.instance, self.names):
                 raise WriterBusyError(busy)
             bounds = make_range(self.instance, self.names.partitions, keys)
-        request = dg.RunRequest(
-            job_name=self.names.sync_job, tags=range_tags(self.names, bounds, keys, plan.commit)
-        )
+        request = dg.RunRequest(job_name=self.names.sync_job, tags=range_tags(self.names, bounds, keys, plan.commit))
         return self._told(dg.SensorResult(run_requests=[request]), plan.commit)
 
     def _request_index(self, commit: str | None) -> dg.SensorResult:
@@ -140,9 +138,7 @@ class HeadTick:
         """Add the vault's materialization, if the commit is news, and the cursor."""
         if commit is None or commit == self.cursor.vault_commit:
             return result._replace(cursor=self.cursor.write())
-        event = dg.AssetMaterialization(
-            self.names.vault, metadata={"commit": commit}, tags={DATA_VERSION_TAG: commit}
-        )
+        event = dg.AssetMaterialization(self.names.vault, metadata={"commit": commit}, tags={DATA_VERSION_TAG: commit})
         cursor = replace(self.cursor, vault_commit=commit)
         return result._replace(asset_events=[event], cursor=cursor.write())
 

@@ -6,17 +6,24 @@ Does not: how the server is supervised (``adapters.server``), SQL.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg.conninfo import make_conninfo
 
 from vault_memory.adapters import migrations, server
 from vault_memory.adapters.store import Store
+from vault_memory.errors import ConfigError
 
 if TYPE_CHECKING:
     from vault_memory.settings import Settings
 
-DATABASE = "vault_memory"
-DAGSTER_DATABASE = "dagster"
+log = logging.getLogger(__name__)
+
+DATABASE: Final = "vault_memory"
+DAGSTER_DATABASE: Final = "dagster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,11 @@ def open_database(settings: Settings) -> Database:
     """
     if settings.dsn is not None:
         # A DSN without a database for Dagster: the same server, the database named ``dagster``.
-        return Database(settings.dsn, settings.dagster_dsn or migrations.with_database(settings.dsn, DAGSTER_DATABASE), embedded=False)
+        return Database(
+            settings.dsn,
+            settings.dagster_dsn or migrations.with_database(settings.dsn, DAGSTER_DATABASE),
+            embedded=False,
+        )
     info = server.ensure_running(settings.home, settings.pg_user)
     return Database(info.dsn(DATABASE), settings.dagster_dsn or info.dsn(DAGSTER_DATABASE), embedded=True)
 
@@ -57,6 +68,17 @@ def open_store(settings: Settings, *, application_name: str = "vault-memory") ->
     """
     database = open_database(settings)
     if database.embedded:
-        migrations.ensure_database(database.dsn)
-    migrations.migrate(database.dsn, settings.schema)
+        migrations.ensure_database(_with_database(database.dsn, "postgres"), DATABASE)
+    if migrations.migrate(database.dsn, settings.schema):
+        problem = migrations.grant_reader(database.dsn, settings.schema)
+        if problem is not None:
+            log.warning("%s", problem)
     return Store.connect(database.dsn, settings.schema, application_name=application_name)
+
+
+def _with_database(dsn: str, name: str) -> str:
+    try:
+        return make_conninfo(dsn, dbname=name)
+    except psycopg.ProgrammingError:
+        # The message repeats the DSN, password and all.
+        raise ConfigError("VAULT_MEMORY_DSN: not a PostgreSQL URL; want postgresql://user@host/database") from None

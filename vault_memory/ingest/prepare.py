@@ -129,7 +129,7 @@ class Preparer:
 
 
 def note_date(front_matter: Mapping[str, object]) -> datetime | None:
-    """Return the date a note gives itself: ``updated``, ``modified``, ``date`` or ``created``, the first that is one."""
+    """Return the date a note gives itself: the first of ``updated``, ``modified``, ``date`` and ``created``."""
     lowered = {key.casefold(): value for key, value in front_matter.items()}
     for key in _DATE_KEYS:
         value = lowered.get(key)

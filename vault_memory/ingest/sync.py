@@ -35,7 +35,7 @@ from vault_memory.errors import (
 from vault_memory.ingest.batch import Action, Batch, Item, NoteFailure, NoteOutcome, outcome
 from vault_memory.ingest.database import open_store
 from vault_memory.ingest.keys import KeyedHash, load_key
-from vault_memory.ingest.prepare import Preparer, PreparedNote, Refused, note_date
+from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, note_date
 from vault_memory.notes import changes
 from vault_memory.notes.chunking import chunk_ids
 from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file
@@ -44,7 +44,7 @@ from vault_memory.notes.paths import NotePath
 from vault_memory.notes.tokens import document_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from vault_memory.adapters.embedding import Embedder, EmbedText
@@ -226,7 +226,9 @@ class Synchronizer:
         """Return itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close."""
         self.close()
 
@@ -321,7 +323,7 @@ class Synchronizer:
             )
 
     @contextmanager
-    def writer(self, wait_seconds: float, *, holder: str) -> Iterator[None]:
+    def writer(self, wait_seconds: float, *, holder: str) -> Generator[None]:
         """Be the only writer of this vault's memory.
 
         Raises:
@@ -394,7 +396,9 @@ class Synchronizer:
         rules = self.rules(batch.commit)
         items = {item.note_id: item for item in batch.items}
         refused: list[Refused] = []
-        wanted = [(item.path, item.blob_id) for item in batch.items if item.kind == "upsert" and item.is_open and item.blob_id]
+        wanted = [
+            (item.path, item.blob_id) for item in batch.items if item.kind == "upsert" and item.is_open and item.blob_id
+        ]
         started = time.perf_counter()
         for note in self._preparer.prepare(wanted, rules):
             taken = (time.perf_counter() - started) * 1000

@@ -37,10 +37,88 @@ _COMMON_WEIGHT: Final = 0.2
 _MAX_WORD_CHARACTERS: Final = 64
 
 _COMMON_WORDS: Final = frozenset(
-    "a about all also am an and any are as at be been but by can could did do does for from had has have he her "
-    "his how i if in into is it its me more most my no not of on or our over she should so some such than that "
-    "the their them then there these they this to up was we were what when where which who whom whose why will "
-    "with would you your".split()
+    [
+        "a",
+        "about",
+        "all",
+        "also",
+        "am",
+        "an",
+        "and",
+        "any",
+        "are",
+        "as",
+        "at",
+        "be",
+        "been",
+        "but",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "for",
+        "from",
+        "had",
+        "has",
+        "have",
+        "he",
+        "her",
+        "his",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "me",
+        "more",
+        "most",
+        "my",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "our",
+        "over",
+        "she",
+        "should",
+        "so",
+        "some",
+        "such",
+        "than",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "to",
+        "up",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "whom",
+        "whose",
+        "why",
+        "will",
+        "with",
+        "would",
+        "you",
+        "your",
+    ]
 )
 _COMMON_CHARACTERS: Final = frozenset("的了是在和与及或也都就而于之其以为被把对从到着过吗呢吧啊么什哪谁怎多少几个这那")
 
@@ -98,9 +176,7 @@ def _word_feature(word: str) -> _Feature:
     weights: dict[int, float] = {}
     framed = f"<{word}>"
     pieces = [("w" + word, _WORD_WEIGHT)]
-    pieces += [
-        ("n" + framed[i : i + width], _NGRAM_WEIGHT) for width in (3, 4) for i in range(len(framed) - width + 1)
-    ]
+    pieces += [("n" + framed[i : i + width], _NGRAM_WEIGHT) for width in (3, 4) for i in range(len(framed) - width + 1)]
     for name, weight in pieces:
         place, sign = _place(name)
         weights[place] = weights.get(place, 0.0) + sign * weight
