@@ -88,7 +88,7 @@ class ScanSettings:
     exclude_directories: tuple[str, ...] = DEFAULT_EXCLUDED_DIRECTORIES
     exclude_keywords: tuple[str, ...] = ()
     exclude_patterns: tuple[str, ...] = ()
-    private_tags: tuple[str, ...] = ("private", "secret", "confidential", "sensitive", "私密", "机密")
+    private_tags: tuple[str, ...] = ("private", "confidential", "私密", "机密", "隐私")
     max_note_bytes: int = 1024 * 1024
     time_budget_seconds: float = 3.0
 

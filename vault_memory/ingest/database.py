@@ -51,7 +51,7 @@ def open_database(settings: Settings) -> Database:
         # A DSN without a database for Dagster: the same server, the database named ``dagster``.
         return Database(
             settings.dsn,
-            settings.dagster_dsn or migrations.with_database(settings.dsn, DAGSTER_DATABASE),
+            settings.dagster_dsn or _with_database(settings.dsn, DAGSTER_DATABASE),
             embedded=False,
         )
     info = server.ensure_running(settings.home, settings.pg_user)

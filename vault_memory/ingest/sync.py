@@ -14,7 +14,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from pgvector import Vector
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from vault_memory.adapters.store import SyncState
     from vault_memory.notes.changes import Plan
     from vault_memory.notes.model import TreeEntry
-    from vault_memory.settings import Settings
+    from vault_memory.settings import EmbedderName, Settings
 
 log = logging.getLogger(__name__)
 
@@ -758,7 +758,9 @@ def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings:
 def _recorded(state: SyncState) -> embedding_adapter.RecordedIdentity | None:
     if state.embedder is None or state.model is None or state.dimensions is None:
         return None
-    return embedding_adapter.RecordedIdentity(state.embedder, state.model, state.dimensions, state.base_url)
+    return embedding_adapter.RecordedIdentity(
+        cast("EmbedderName", state.embedder), state.model, state.dimensions, state.base_url
+    )
 
 
 def _failure(step: str, error: VaultMemoryError) -> NoteFailure:
