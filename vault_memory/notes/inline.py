@@ -20,7 +20,9 @@ from urllib.parse import unquote
 import regex
 
 _LIST_MARKER: Final = r"(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*"
-_INTERESTING = re.compile(rf"(?P<fence>^[ \t>]*{_LIST_MARKER}(?P<marks>`{{3,}}|~{{3,}}))|\\[^\n]|`+|%%|<!--", re.MULTILINE)
+_INTERESTING = re.compile(
+    rf"(?P<fence>^[ \t>]*{_LIST_MARKER}(?P<marks>`{{3,}}|~{{3,}}))|\\[^\n]|`+|%%|<!--", re.MULTILINE
+)
 _FENCE_END = re.compile(r"^[ \t>]*(?P<marks>`{3,}|~{3,})[ \t]*$", re.MULTILINE)
 _TICKS = re.compile("`+")
 _BLANK_LINE = re.compile(r"\n[ \t>]*(?=\n)")

@@ -298,5 +298,3 @@ def _front_matter_tags(pairs: Sequence[tuple[str, object]]) -> list[str]:
                 if isinstance(item, (str, int, float)) and not isinstance(item, bool):
                     found.extend(part.strip("#/") for part in re.split(r"[,，、\s]+", str(item)))
     return [tag for tag in found if tag]
-
-

@@ -182,7 +182,10 @@ def _cut_table(lines: list[Piece]) -> list[Piece]:
     repeated = header.text if len(header.text) <= _MAX_REPEATED_HEADER else _short_header(lines[:2])
     limit = MAX_CHARACTERS - len(repeated) - 1
     rows = [
-        replace(part, repeated=repeated + "\n") for row in lines[2:] if row.text.strip() for part in _cut_lines(row, limit)
+        replace(part, repeated=repeated + "\n")
+        for row in lines[2:]
+        if row.text.strip()
+        for part in _cut_lines(row, limit)
     ]
     if len(header.text) > MAX_CHARACTERS:
         return [*(part for line in lines[:2] for part in _cut_lines(line)), *rows]
