@@ -19,7 +19,7 @@
     │   ├── StoreUnavailable         (retryable) no connection
     │   ├── MigrationError           the schema is newer, changed or unknown
     │   └── WriterBusyError          (retryable) another writer holds this vault
-    └── QueryError                   the question cannot be answered
+    └── QueryError                   the question cannot be answered (exit status 2: usage)
 
 Messages carry paths, commits, counts and settings' names. They never carry note text, query text or a
 secret: an exception ends up in logs, in the Dagster UI and in bug reports.
@@ -104,4 +104,6 @@ class WriterBusyError(StoreError, Retryable):
 
 
 class QueryError(VaultMemoryError):
-    """The question cannot be answered."""
+    """The question, or an argument beside it, is not one that can be answered: a mistake in usage."""
+
+    exit_status = 2

@@ -1,0 +1,54 @@
+-- Hybrid search in one statement: both legs over the filtered rows, and for every candidate of either leg both scores.
+-- Fusion, limits and checks happen in vault_memory.query.search. A leg whose parameter is null stays empty.
+WITH corpus AS (
+    SELECT count(*)::float8 AS chunks FROM memory_live
+), term AS (
+    SELECT q.dimension, q.lexeme,
+           ln(1 + (greatest(corpus.chunks, t.chunks) - coalesce(t.chunks, 0) + 0.5) / (coalesce(t.chunks, 0) + 0.5)) AS idf
+    FROM unnest(%(dimensions)s::integer[], %(lexemes)s::text[]) AS q (dimension, lexeme)
+    CROSS JOIN corpus
+    LEFT JOIN memory_term t ON t.dimension = q.dimension
+), weight AS (
+    -- Indices of a sparse vector start at 1; two tokens at one place count once.
+    SELECT ('{' || string_agg(d.dimension + 1 || ':' || d.idf, ',') || '}/536870912')::sparsevec AS vector,
+           nullif((SELECT sum(idf) FROM term), 0) AS mass
+    FROM (SELECT dimension, max(idf) AS idf FROM term GROUP BY dimension) d
+), eligible AS NOT MATERIALIZED (
+    SELECT l.* FROM memory_live l
+    WHERE (%(path)s::text IS NULL OR l.source ~ %(path)s::text)
+      AND (%(tag)s::text IS NULL OR EXISTS (
+              SELECT FROM unnest(l.tags) AS t (name)
+              WHERE lower(t.name) = lower(%(tag)s::text) OR starts_with(lower(t.name), lower(%(tag)s::text) || '/')))
+      AND (%(since)s::timestamptz IS NULL OR coalesce(l.note_date, l.updated_at) >= %(since)s::timestamptz)
+      AND (%(heading)s::text IS NULL OR strpos(lower(l.heading_path), lower(%(heading)s::text)) > 0)
+), vector_leg AS (
+    SELECT chunk_id, row_number() OVER (ORDER BY distance, chunk_id) AS rank
+    FROM (SELECT chunk_id, embedding <=> %(vector)s::vector AS distance FROM eligible
+          WHERE %(vector)s::text IS NOT NULL AND embedding IS NOT NULL
+          ORDER BY distance LIMIT %(pool)s) nearest
+), keyword_leg AS (
+    SELECT chunk_id, row_number() OVER (ORDER BY score DESC, chunk_id) AS rank, score
+    FROM (SELECT chunk_id,
+                 CASE WHEN %(prefix)s::text IS NULL THEN -(term_weights <#> (SELECT vector FROM weight))
+                      -- One Chinese character is no token of most chunks that hold it: count it.
+                      ELSE 1 - 1 / (1.0 + char_length(title || heading_path || content)
+                                        - char_length(replace(title || heading_path || content, %(prefix)s::text, '')))
+                 END AS score
+          FROM eligible
+          WHERE keywords @@ %(query)s::tsquery
+          ORDER BY score DESC LIMIT %(pool)s) matching
+), candidate AS (
+    SELECT chunk_id FROM vector_leg UNION SELECT chunk_id FROM keyword_leg
+)
+SELECT state.commit AS indexed_commit, l.chunk_id, l.note_id, l.source, l.title, l.heading_path, l.level, l.start_line,
+       l.end_line, l.content, l.text_hash, l.script, l.blob_id, l.content_hash,
+       v.rank AS vector_rank, 1 - (l.embedding <=> %(vector)s::vector) AS vector_score,
+       k.rank AS keyword_rank, k.score AS keyword_score,
+       CASE WHEN %(prefix)s::text IS NULL THEN coalesce(
+           (SELECT sum(t.idf) FROM term t WHERE l.keywords @@ t.lexeme::tsquery) / weight.mass, 0)
+           ELSE coalesce(k.score, 0) END AS coverage
+FROM sync_state state
+CROSS JOIN weight
+LEFT JOIN (candidate JOIN memory_live l USING (chunk_id)) ON TRUE
+LEFT JOIN vector_leg v USING (chunk_id)
+LEFT JOIN keyword_leg k USING (chunk_id)

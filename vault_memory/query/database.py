@@ -1,0 +1,100 @@
+"""The query's own door to the database: one read-only connection, and errors without content.
+
+Belongs here: choosing the DSN, connecting, running one of the files under ``sql/queries``. Does not: writing,
+and what rows mean.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from vault_memory.adapters import sqlfiles
+from vault_memory.errors import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from psycopg import Connection
+    from psycopg.rows import DictRow
+
+    from vault_memory.settings import Settings
+
+CONNECT_TIMEOUT_SECONDS: Final = 5
+STATEMENT_TIMEOUT_MS: Final = 5_000
+
+
+@contextmanager
+def connect(settings: Settings) -> Iterator[Connection[DictRow]]:
+    """Open a connection that can only read, in the schema of the settings; close it at the end.
+
+    Prefers the read-only role (``query_dsn``), then ``dsn``; with neither, the embedded server is started if it
+    is not running.
+
+    Raises:
+        StoreUnavailable: There is no connection.
+        ServerError: The embedded server cannot be started.
+    """
+    # Imported here: --help and a wrong option need no database driver (138 ms).
+    import psycopg  # noqa: PLC0415 - see above
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - see above
+    from psycopg.rows import dict_row  # noqa: PLC0415 - see above
+
+    dsn = settings.query_dsn or settings.dsn or _embedded_dsn(settings)
+    try:
+        given = conninfo_to_dict(dsn)
+        options = (
+            f"{given.get('options') or ''} -c search_path={settings.schema},public "
+            f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_TIMEOUT_MS}"
+        )
+        connection = psycopg.connect(
+            dsn,
+            autocommit=True,
+            row_factory=dict_row,
+            connect_timeout=int(given.get("connect_timeout") or CONNECT_TIMEOUT_SECONDS),
+            options=options.strip(),
+            application_name="vault-memory-query",
+        )
+    except psycopg.Error as error:
+        # libpq's own words can quote the DSN, and with it a password.
+        raise StoreUnavailable(
+            f"no connection to the database ({type(error).__name__}"
+            f"{', sqlstate ' + error.sqlstate if error.sqlstate else ''}): check VAULT_MEMORY_QUERY_DSN or "
+            "VAULT_MEMORY_DSN, and that the server runs"
+        ) from None
+    with connection:
+        yield connection
+
+
+def fetch(connection: Connection[DictRow], name: str, parameters: Mapping[str, Any] | None = None) -> list[DictRow]:
+    """Run ``sql/queries/<name>.sql`` and return its rows.
+
+    Raises:
+        StoreUnavailable: The connection broke or the statement took too long.
+        StoreError: The statement was refused; the message holds the sqlstate only.
+    """
+    import psycopg  # noqa: PLC0415 - as above; whoever has a connection has imported it already
+
+    try:
+        return connection.execute(sqlfiles.query(name), parameters).fetchall()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+        raise StoreError("the database holds no memory of this version yet: run 'vault-memory sync'") from None
+    except psycopg.errors.InsufficientPrivilege:
+        raise StoreError("the role of VAULT_MEMORY_QUERY_DSN may not read the memory: run 'vault-memory init'") from None
+    except psycopg.errors.QueryCanceled:
+        raise StoreUnavailable(f"the search took more than {STATEMENT_TIMEOUT_MS // 1000} s") from None
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(f"the connection to the database broke (sqlstate {error.sqlstate or 'none'})") from None
+    except psycopg.Error as error:
+        raise StoreError(f"the database refused a query (sqlstate {error.sqlstate or 'none'})") from None
+
+
+def storable(text: str) -> str:
+    """Return a text that PostgreSQL takes: without NUL and without halves of surrogate pairs."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode()
+
+
+def _embedded_dsn(settings: Settings) -> str:
+    from vault_memory.adapters import server  # noqa: PLC0415 - only where no DSN is set
+
+    return server.ensure_running(settings.home, settings.pg_user)
