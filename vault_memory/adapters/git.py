@@ -405,7 +405,7 @@ class _Batch:
             raise VaultError(f"git did not answer for {_TIMEOUT_SECONDS:.0f} s while blob {blob_id} was read")
         data = os.read(self._output, _READ_BYTES)
         if not data:
-            raise VaultError(f"git stopped while blob {blob_id} was read; run: git fsck")
+            raise VaultError(f"git cannot read blob {blob_id}: damaged, or left out by a partial clone; run: git fsck")
         self._buffer += data
 
 

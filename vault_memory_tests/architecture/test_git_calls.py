@@ -1,0 +1,98 @@
+"""Git is started in one module, so that its environment and flags are in one place."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import vault_memory
+
+PACKAGE = Path(vault_memory.__file__).parent
+ALLOWED = {PACKAGE / "adapters" / "git.py"}
+STARTERS = {"run", "Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "system", "popen"}
+PREFIXES = ("exec", "spawn", "posix_spawn", "create_subprocess")
+LIBRARIES = {"git", "pygit2", "dulwich"}
+
+
+def git_calls(source: str) -> Iterator[int]:
+    """Yield the lines that start git, or import a library that does."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and _name(node.func) and any(_is_git(argument) for argument in node.args[:2]):
+            yield node.lineno
+        elif isinstance(node, ast.List) and _is_git(node):  # an argument list, whoever starts it
+            yield node.lineno
+        if isinstance(node, ast.Import) and any(name.name.partition(".")[0] in LIBRARIES for name in node.names):
+            yield node.lineno
+        if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] in LIBRARIES:
+            yield node.lineno
+
+
+def _name(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in STARTERS or name.startswith(PREFIXES)
+
+
+def _is_git(argument: ast.expr) -> bool:
+    if isinstance(argument, ast.List | ast.Tuple) and argument.elts:
+        return _is_git(argument.elts[0])
+    if isinstance(argument, ast.BinOp):
+        return _is_git(argument.left)
+    if isinstance(argument, ast.JoinedStr) and argument.values:
+        return _is_git(argument.values[0])
+    if not isinstance(argument, ast.Constant) or not isinstance(argument.value, str | bytes):
+        return False
+    text = argument.value.decode() if isinstance(argument.value, bytes) else argument.value
+    return text == "git" or text.startswith("git ") or text.endswith("/git")
+
+
+def test_only_the_adapter_starts_git() -> None:
+    """No other module of the package spawns git."""
+    found = [
+        f"{file.relative_to(PACKAGE)}:{line}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        if file not in ALLOWED
+        for line in git_calls(file.read_text(encoding="utf-8"))
+    ]
+
+    assert [] == found
+
+
+def test_the_adapter_is_seen() -> None:
+    """The scan recognises the adapter's own call, so an empty answer elsewhere means something."""
+    (adapter,) = ALLOWED
+
+    assert list(git_calls(adapter.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'subprocess.run(["git", "status"])',
+        'subprocess.Popen(("/usr/bin/git", "status"))',
+        'subprocess.check_output(["git", *args], cwd=x)',
+        'subprocess.run(["git"] + args)',
+        'start(["git", "log"])',
+        'subprocess.run("git status", shell=True)',
+        'run([b"git"])',
+        'os.system(f"git log {x}")',
+        'os.execvp("git", ["git"])',
+        'os.posix_spawn("/usr/bin/git", ["git"], {})',
+        'await asyncio.create_subprocess_exec("git", "log")',
+        "import git",
+        "from pygit2 import Repository",
+    ],
+)
+def test_ways_to_start_git_are_recognised(line: str) -> None:
+    """Control: the usual ways to start git are found."""
+    source = f"async def f():\n    {line}\n"
+
+    assert {2} == set(git_calls(source))
+
+
+@pytest.mark.parametrize(
+    "line", ['subprocess.run(["gitk"])', 'log("git is missing")', "from vault_memory.adapters import git"]
+)
+def test_other_lines_are_not(line: str) -> None:
+    """Control: messages and other programs are not taken for git."""
+    assert [] == list(git_calls(line))
