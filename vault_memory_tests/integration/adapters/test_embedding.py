@@ -47,6 +47,7 @@ def logs(caplog):
 
 
 def embedder(url, pace=None, **changed) -> OpenAIEmbedder:
+    """Open an embedder that waits for milliseconds where it would wait for seconds."""
     defaults = {"model": "m", "base_url": url, "max_batch_texts": 8, "timeout_seconds": 5, "max_backoff_seconds": 0.01}
     settings = EmbeddingSettings(**{**defaults, **changed})
     return OpenAIEmbedder(check_base_url(url, allow_http_loopback=True), settings, KEY, pace=pace)
@@ -64,6 +65,7 @@ def quiet(result, logs):
 
 @pytest.fixture
 def canaries(make_texts):
+    """Make so many texts that must not be seen anywhere."""
     return lambda count: make_texts(*(f"{CANARY} number {number} 笔记" for number in range(count)))
 
 
@@ -258,7 +260,7 @@ def hostile(answer: Callable[[BaseHTTPRequestHandler, bytes], None]):
             except OSError:
                 self.close_connection = True
 
-        do_GET = do_POST
+        do_GET = do_POST  # noqa: N815 - the name the server looks for
 
         def log_message(self, *arguments):
             pass
@@ -281,6 +283,7 @@ def hostile(answer: Callable[[BaseHTTPRequestHandler, bytes], None]):
 
 
 def send(handler, status, body=b"", content_type="application/json", **headers):
+    """Answer with a status, a body and headers."""
     handler.send_response(status)
     for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **headers}.items():
         handler.send_header(name.replace("_", "-"), value)
@@ -289,6 +292,7 @@ def send(handler, status, body=b"", content_type="application/json", **headers):
 
 
 def good(body):
+    """Return the body of a valid answer to a request."""
     count = len(json.loads(body)["input"])
     return json.dumps({"data": [{"index": i, "embedding": [1.0] * 1536} for i in range(count)]}).encode()
 
@@ -298,7 +302,7 @@ def test_redirects_are_not_followed(canaries, logs, status):
     """A redirect is a refusal: the other host is sent neither the text nor the key."""
     with (
         hostile(lambda handler, body: send(handler, 200, good(body))) as (other, stolen),
-        hostile(lambda handler, body: send(handler, status, Location=f"{other}/embeddings")) as (url, received),
+        hostile(lambda handler, _: send(handler, status, Location=f"{other}/embeddings")) as (url, received),
     ):
         result = embedder(url).embed(canaries(2))
 
@@ -481,7 +485,7 @@ def test_provider_with_a_small_cap(canaries):
 
 def test_provider_that_refuses_everything(canaries):
     """If every text is refused, it is not the texts: few requests, and an error that names the settings."""
-    with hostile(lambda handler, body: send(handler, 400, b"{}")) as (url, received):
+    with hostile(lambda handler, _: send(handler, 400, b"{}")) as (url, received):
         result = embedder(url, max_batch_texts=64).embed(canaries(640))
 
     assert 640 == len(result.failed)
@@ -491,7 +495,7 @@ def test_provider_that_refuses_everything(canaries):
 
 def test_nobody_listens(canaries, logs):
     """A closed port is an outage, with one line that says so."""
-    with hostile(lambda handler, body: None) as (url, _):
+    with hostile(lambda *_: None) as (url, _):
         pass
 
     result = embedder(url, max_attempts=2).embed(canaries(20))

@@ -10,6 +10,8 @@ from vault_memory.adapters.batching import Limits, backoff_seconds, halves, pack
 
 @dataclass(frozen=True)
 class Size:
+    """A text as the limits see it."""
+
     token_bound: int
     wire_bytes: int
 

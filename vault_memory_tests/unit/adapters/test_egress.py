@@ -254,6 +254,7 @@ def test_error_classes():
 
 
 def item(index, values):
+    """Make one item of an answer."""
     return {"object": "embedding", "index": index, "embedding": values}
 
 
@@ -293,7 +294,7 @@ GOOD = [1.0, 0.0, 0.0, 2.0]
         [item(0, GOOD), item(-1, GOOD)],
         [item(0, GOOD), item(None, GOOD)],
         [item(0, GOOD), item("1", GOOD)],
-        [item(0, GOOD), item(True, GOOD)],
+        [item(0, GOOD), item(bool(1), GOOD)],
         [item(0, GOOD), item(1, GOOD[:3])],
         [item(0, GOOD), item(1, [*GOOD, 1.0])],
         [item(0, GOOD), item(1, None)],

@@ -28,6 +28,7 @@ OPENROUTER = RecordedIdentity("openai", "openai/text-embedding-3-small", 1536, "
 
 
 def settings(**embedding):
+    """Make settings that differ from the defaults in these."""
     return Settings(
         vault=None,
         home=Path("/nowhere"),
@@ -38,12 +39,14 @@ def settings(**embedding):
 
 
 def chunk(text, ordinal=0):
+    """Make a chunk that sends this text."""
     return Chunk(ordinal, (), 0, 3 + ordinal, 4 + ordinal, text, text, len(text.encode()), Script.LATIN)
 
 
 @pytest.fixture
 def note():
-    document = Document("t", True, {}, (), (), ())
+    """A clean note."""
+    document = Document("t", bool(1), {}, (), (), ())
     return CleanNote(NotePath.from_text("01_Projects/a.md"), "0" * 40, "text", "0" * 64, document, SCANNER_SEAL)
 
 
@@ -173,7 +176,7 @@ def test_change_that_was_asked_for():
 
 
 def test_price():
-    """A price comes from the setting, else from the provider's list; a local server costs nothing, others are unknown."""
+    """A price comes from the setting, else from the provider's list; a local server costs nothing."""
     local = {"base_url": "http://127.0.0.1:1/v1", "allow_http_loopback": True}
     opened = [
         open_embedder(settings(**embedding), None)
