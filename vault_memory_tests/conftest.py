@@ -6,6 +6,7 @@ import pytest
 
 pytest_plugins = [
     "vault_memory_tests.fixtures.data",
+    "vault_memory_tests.fixtures.embedding_server",
     "vault_memory_tests.fixtures.postgres",
     "vault_memory_tests.fixtures.vault",
 ]

@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 STORED_DIMENSIONS: Final = 1536
 """Width of every stored vector; narrower ones are padded with zeros, which keeps the cosine."""
 
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 _HTTPS_PORT: Final = 443
+
+
+def _nothing() -> Mapping[str, Any]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ class Provider:
     max_request_bytes: int = 1_000_000
     sends_dimensions: bool = True
     needs_key: bool = True
-    extra_body: Mapping[str, Any] = field(default=_NONE)
-    prices: Mapping[str, float] = field(default=_NONE)
+    extra_body: Mapping[str, Any] = field(default_factory=_nothing)
+    prices: Mapping[str, float] = field(default_factory=_nothing)
 
 
 PROVIDERS: Final[Mapping[str, Provider]] = MappingProxyType(

@@ -440,6 +440,9 @@ class _Run:
             if isinstance(outcome, Answer):
                 self._accept(job, outcome)
                 return
+            if outcome is self._down:
+                self._fail(job, outcome)
+                return
             logger.debug("a request for %d texts failed: %s", len(job.texts), outcome)
             if isinstance(outcome, EmbeddingDenied):
                 self._give_up(job, outcome, stop=True)
@@ -470,6 +473,8 @@ class _Run:
         async with self._slots:
             while (pause := self._pause_until - pace.now()) > 0:
                 await pace.sleep(pause)
+            if self._down is not None:
+                return self._down, None
             self.result.requests += 1
             body = await client.post(self._embedder.model, self._embedder.dimensions, [text.text for text in texts])
         if not isinstance(body, bytes):

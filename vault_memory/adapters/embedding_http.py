@@ -84,8 +84,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         own = [("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", "vault-memory")]
         if self._api_key is not None:
             own.append(("Authorization", f"Bearer {self._api_key}"))
-        request.headers = httpx2.Headers([*kept, *own])
-        response = await self._inner.handle_async_request(request)
+        sent = httpx2.Request(
+            request.method, request.url, headers=[*kept, *own], stream=request.stream, extensions=request.extensions
+        )
+        response = await self._inner.handle_async_request(sent)
         try:
             body = await self._read(response) if response.status_code == _OK else b""
         finally:
