@@ -9,10 +9,10 @@ partitions are shown as good. It yields no ``Output``: that would mark every par
 """
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
@@ -29,6 +29,7 @@ from vault_memory.defs.partitions import (
     set_postponed_drops,
 )
 from vault_memory.defs.resources import MAX_RUN_WAIT_SECONDS, VaultSession
+from vault_memory.defs.storage import keep_connections
 from vault_memory.errors import VaultMemoryError
 from vault_memory.notes.paths import note_id, partition_key
 
@@ -45,7 +46,7 @@ _STALE: Final = (
 
 
 @contextmanager
-def translated(session: VaultSession) -> Iterator[None]:
+def translated(session: VaultSession) -> Generator[None]:
     """Turn errors into ``dagster.Failure``, without retries: a retry would wait for the pool that its run occupies.
 
     Our own errors carry no note text, so their message is shown. Of any other error only the class and the place are:
@@ -78,6 +79,7 @@ class NoteRun:
         """Check the run's selection, take the writer lock, and read the selected notes of HEAD."""
         with translated(self.session):
             self._refuse_if_over()
+            keep_connections(self.context.instance)
             keys = self._selected_keys()
             self.context.instance.add_run_tags(self.context.run_id, {OWNER_TAG: owner_mark(self.context.run_id)})
             self.session.hold_writer(
@@ -218,37 +220,40 @@ def build_vault(names: Names) -> dg.AssetSpec:
 
 def build_notes(names: Names) -> dg.AssetsDefinition:
     """Return the notes in memory, one partition a note that is ever read."""
-    common = {"pool": names.pool, "required_resource_keys": {names.resource}}
 
     def run_of(context: dg.OpExecutionContext) -> NoteRun:
         return NoteRun(names, context, getattr(context.resources, names.resource))
 
+    # Any: what ops hand each other is a Batch, which Dagster would have to import to know.
     @dg.op(
         name=names.named("scan"),
+        pool=names.pool,
+        required_resource_keys={names.resource},
         ins={"vault": dg.In(dg.Nothing)},
         out=dg.Out(io_manager_key="hand_over"),
         description="Read the selected notes of HEAD; hold back what is excluded or holds a secret.",
-        **common,
     )
-    def scan(context: dg.OpExecutionContext):  # noqa: ANN202 - a Batch: Dagster would resolve the name at run time
+    def scan(context: dg.OpExecutionContext) -> Any:
         return run_of(context).scan()
 
     @dg.op(
         name=names.named("embed"),
+        pool=names.pool,
+        required_resource_keys={names.resource},
         out=dg.Out(io_manager_key="hand_over"),
         description="Get vectors for texts that have none yet.",
-        **common,
     )
-    def embed(context: dg.OpExecutionContext, scanned):  # noqa: ANN001, ANN202 - as above
+    def embed(context: dg.OpExecutionContext, scanned: Any) -> Any:
         return run_of(context).embed(scanned)
 
     @dg.op(
         name=names.named("persist"),
+        pool=names.pool,
+        required_resource_keys={names.resource},
         out=dg.Out(dg.Nothing, is_required=False),
         description="Write each note in one transaction; remove what is gone.",
-        **common,
     )
-    def persist(context: dg.OpExecutionContext, embedded):  # noqa: ANN001, ANN202 - as above
+    def persist(context: dg.OpExecutionContext, embedded: Any) -> Iterator[dg.AssetMaterialization]:
         yield from run_of(context).persist(embedded)
 
     @dg.graph_asset(
@@ -261,7 +266,7 @@ def build_notes(names: Names) -> dg.AssetsDefinition:
         owners=list(_OWNERS),
         group_name="vault_memory",
     )
-    def memory_notes(vault):  # noqa: ANN001, ANN202 - Dagster composes the graph from this call
+    def memory_notes(vault: Any) -> Any:
         return persist(embed(scan(vault)))
 
     return memory_notes
@@ -279,7 +284,7 @@ def build_index(names: Names) -> dg.AssetsDefinition:
         group_name="vault_memory",
         required_resource_keys={names.resource},
     )
-    def memory_index(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+    def memory_index(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         session: VaultSession = getattr(context.resources, names.resource)
         with translated(session):
             report = session.synchronizer.report()

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import dagster as dg
-import psycopg
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import (
@@ -27,21 +26,26 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.utils import make_new_run_id
-from psycopg import conninfo, sql
-from sqlalchemy import URL, make_url
 
 from vault_memory.defs.build import build_definitions
 from vault_memory.defs.liveness import busy_with, owner_mark, reclaim
 from vault_memory.defs.partitions import OWNER_TAG, Names, make_range, range_tags
 from vault_memory.defs.resources import Opener, VaultSession, open_synchronizer
-from vault_memory.errors import ConfigError, StoreError, StoreUnavailable, WriterBusyError
+from vault_memory.defs.storage import (
+    DSN_VARIABLE,
+    ensure_database,
+    keep_connections,
+    limit_pool,
+    storage_url,
+    upgrade,
+)
+from vault_memory.errors import WriterBusyError
 from vault_memory.notes.paths import partition_key
 from vault_memory.settings import Settings
 
 if TYPE_CHECKING:
     from vault_memory.ingest.sync import NoteOutcome, Plan
 
-DSN_VARIABLE: Final = "VAULT_MEMORY_DAGSTER_DSN"
 CODE_LOCATION: Final = "vault_memory"  # as workspace.yaml names it
 _MODULE: Final = "vault_memory.definitions"
 _FILES: Final = ("dagster.yaml", "workspace.yaml")
@@ -66,36 +70,8 @@ class InProcessRun:
     problem: str | None
 
 
-def storage_url(dsn: str) -> str:
-    """Return a DSN as the URL of Dagster's storage, with the driver that works with it.
-
-    SQLAlchemy chooses a driver for a bare ``postgresql://``: from 2.1 on psycopg 3, with which dagster-postgres fails.
-    """
-    return _url(dsn).set(drivername="postgresql+psycopg2").render_as_string(hide_password=False)
-
-
-def _url(dsn: str) -> URL:
-    """Read a DSN, a URL or ``key=value`` pairs.
-
-    Raises:
-        ConfigError: It is neither; the message does not repeat it, since it may hold a password.
-    """
-    try:
-        if "://" in dsn:
-            url = make_url(dsn)
-        else:
-            query = {key: str(value) for key, value in conninfo.conninfo_to_dict(dsn).items()}
-            name, user, password = (query.pop(key, None) for key in ("dbname", "user", "password"))
-            url = URL.create("postgresql", username=user, password=password, database=name, query=query)
-    except (ValueError, psycopg.Error, dg.DagsterError) as error:
-        raise ConfigError(f"{DSN_VARIABLE}: not a PostgreSQL URL ({type(error).__name__})") from None
-    if url.get_backend_name() not in {"postgresql", "postgres"} or not url.database:
-        raise ConfigError(f"{DSN_VARIABLE}: want postgresql://user@host/database")
-    return url
-
-
 @contextmanager
-def open_instance(settings: Settings, dsn: str) -> Iterator[dg.DagsterInstance]:
+def open_instance(settings: Settings, dsn: str) -> Generator[dg.DagsterInstance]:
     """Make Dagster ready (``bootstrap``) and open its instance.
 
     Raises:
@@ -105,6 +81,7 @@ def open_instance(settings: Settings, dsn: str) -> Iterator[dg.DagsterInstance]:
     """
     bootstrap(settings, dsn)
     with dg.DagsterInstance.from_config(str(settings.dagster_home)) as instance:
+        keep_connections(instance)
         yield instance
 
 
@@ -126,14 +103,14 @@ def bootstrap(settings: Settings, dsn: str) -> None:
     os.environ[DSN_VARIABLE] = storage_url(dsn)
     with _one_at_a_time(home / ".bootstrap.lock"):
         write_configuration(home)
-        _ensure_database(dsn)
+        ensure_database(dsn)
         with dg.DagsterInstance.from_config(str(home)) as instance:  # makes the tables of a new database
-            _upgrade(instance)
-            _limit_pool(instance, Names.of(settings).pool)
+            upgrade(instance)
+            limit_pool(instance, Names.of(settings).pool)
 
 
 @contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
+def _one_at_a_time(path: Path) -> Generator[None]:
     with path.open("w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # goes when the file is closed, and with the process
         yield
@@ -163,49 +140,6 @@ def _replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(content)
     temporary.replace(path)
-
-
-def _ensure_database(dsn: str) -> None:
-    url = _url(dsn).set(drivername="postgresql")
-    try:
-        psycopg.connect(_text(url)).close()
-    except psycopg.OperationalError as error:
-        # A refused connection carries no sqlstate (psycopg 3), so the server itself is asked.
-        try:
-            _create_database(url)
-        except psycopg.errors.DuplicateDatabase:
-            raise StoreUnavailable(f"Dagster's database cannot be entered ({type(error).__name__})") from None
-        except psycopg.OperationalError:
-            raise StoreUnavailable(f"no connection to Dagster's database {url.database!r}: is the server up?") from None
-        except psycopg.Error as refused:
-            raise StoreError(
-                f"Dagster's database {url.database!r} is not there and cannot be made (sqlstate {refused.sqlstate}): "
-                f"create it, or set {DSN_VARIABLE}"
-            ) from None
-
-
-def _create_database(url: URL) -> None:
-    with psycopg.connect(_text(url.set(database="postgres")), autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(url.database or "dagster")))
-
-
-def _text(url: URL) -> str:
-    return url.render_as_string(hide_password=False)
-
-
-def _upgrade(instance: dg.DagsterInstance) -> None:
-    """Do what ``dagster instance migrate`` does, if the tables are of another release."""
-    version = instance.event_log_storage.alembic_version()
-    if version is not None and version[0] != version[1]:
-        instance.upgrade()
-
-
-def _limit_pool(instance: dg.DagsterInstance, pool: str) -> None:
-    storage = instance.event_log_storage
-    if not any(
-        limit.name == pool and limit.limit == 1 and not limit.from_default for limit in storage.get_pool_limits()
-    ):
-        storage.set_concurrency_slots(pool, 1)
 
 
 def run_in_process(

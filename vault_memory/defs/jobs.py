@@ -18,7 +18,6 @@ def build_sync_job(names: Names) -> UnresolvedAssetJobDefinition:
     return define_asset_job(
         names.sync_job,
         selection=AssetSelection.assets(names.notes).without_checks(),
-        partitions_def=names.partitions_definition(),
         tags={VAULT_TAG: names.schema},
         description="Bring a range of notes to what the vault's HEAD says: scan, embed, persist.",
     )

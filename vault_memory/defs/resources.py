@@ -4,7 +4,7 @@ Belongs here: opening and closing, and holding the writer lock. Does not: what i
 setting: those come from ``vault_memory.settings``, so that no run configuration can hold a secret.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -43,9 +43,11 @@ class VaultSession:
         self.problem: str | None = None
 
     def __enter__(self) -> Self:
+        """Return the session; nothing is opened yet."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close the session."""
         self.close()
 
     @property
@@ -109,7 +111,8 @@ class VaultMemoryResource(dg.ConfigurableResource[VaultSession]):
     It takes no configuration: run configuration is stored and shown, and so must not hold a secret.
     """
 
-    def yield_for_execution(self, context: dg.InitResourceContext) -> Generator[VaultSession, None, None]:  # noqa: ARG002 - Dagster's signature
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Generator[VaultSession]:  # noqa: ARG002 - Dagster's signature
         """Hand out a session that is closed when the run or the sensor's tick ends."""
         with VaultSession(settings_module.load, open_synchronizer) as session:
             yield session
@@ -118,14 +121,9 @@ class VaultMemoryResource(dg.ConfigurableResource[VaultSession]):
 def session_resource(make_session: Callable[[], VaultSession]) -> dg.ResourceDefinition:
     """Return a resource that hands out sessions of someone else's making, in place of ``VaultMemoryResource``."""
 
-    @contextmanager
-    def sessions() -> Generator[VaultSession, None, None]:
-        with make_session() as session:
-            yield session
-
     @dg.resource(description="A vault opened by the caller.")
-    def caller_vault(_: dg.InitResourceContext) -> Generator[VaultSession, None, None]:
-        with sessions() as session:
+    def caller_vault(_: dg.InitResourceContext) -> Generator[VaultSession]:
+        with make_session() as session:
             yield session
 
     return caller_vault
@@ -144,16 +142,12 @@ class HandOver(dg.IOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """Keep an op's output."""
-        self._held[_identity(context.get_identifier())] = obj
+        self._held[tuple(context.get_identifier())] = obj
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Return what the op before handed over in this run, or None."""
         upstream = context.upstream_output
-        return None if upstream is None else self._held.get(_identity(upstream.get_identifier()))
-
-
-def _identity(parts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(parts)
+        return None if upstream is None else self._held.get(tuple(upstream.get_identifier()))
 
 
 @dg.io_manager(description="In memory, for one run.")
