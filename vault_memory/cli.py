@@ -19,6 +19,7 @@ import click
 from vault_memory import __version__
 from vault_memory import settings as settings_module
 from vault_memory.errors import MissingExtraError, VaultMemoryError
+from vault_memory.notes.model import NoteStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,16 +204,13 @@ def _print_sync(result: SyncResult) -> None:
 def _print_status(found: Status) -> None:
     state, counts = found.state, found.counts
     behind = {None: "unknown", 0: "up to date"}.get(found.behind, f"{found.behind} commits behind")
-    notes = (
-        f"{found.tracked} tracked: {counts.indexed} indexed, {counts.excluded} excluded, "
-        f"{counts.quarantined} quarantined, {counts.skipped} skipped, {counts.failed} failed, {found.pending} pending"
-    )
+    parts = [f"{found.number(status)} {status.value}" for status in NoteStatus] + [f"{found.number(None)} pending"]
     embedder = f"{state.embedder} {state.model} ({state.dimensions} dimensions)" if state.embedder else "not chosen yet"
     rows = [
         ("vault", found.vault),
         ("HEAD", f"{(found.head or 'no commit')[:12]} ({behind})"),
         ("in memory", (state.commit or "nothing")[:12]),
-        ("notes", notes),
+        ("notes", f"{found.tracked} tracked: {', '.join(parts)}"),
         ("chunks", f"{counts.chunks} ({counts.size_bytes / 1e6:.1f} MB)"),
         ("embedder", embedder),
         ("rules", state.ruleset_id or "none yet"),

@@ -9,6 +9,7 @@ pytest_plugins = [
     "vault_memory_tests.fixtures.embedding_server",
     "vault_memory_tests.fixtures.postgres",
     "vault_memory_tests.fixtures.vault",
+    "vault_memory_tests.fixtures.installation",  # imports the one before
 ]
 
 

@@ -288,6 +288,12 @@ class Store:
             for row in rows
         }
 
+    def statuses(self) -> dict[str, NoteStatus]:
+        """Return the status of every line of the manifest, by id."""
+        with translated(), self._connection.cursor() as cursor:
+            rows = cursor.execute("SELECT id, status FROM note_state").fetchall()
+        return {note_id: NoteStatus(status) for note_id, status in rows}
+
     def read_notes(self) -> frozenset[str]:
         """Return the ids of all files that are read: not those left out by their path or kind."""
         with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
@@ -471,7 +477,7 @@ class Store:
                 "SELECT term_weights FROM memory_chunk WHERE note_id = ANY(%s)", [list(note_ids)]
             ).fetchall()
         self._connection.execute("DELETE FROM memory_primary WHERE id = ANY(%s)", [list(note_ids)])
-        return Counter(index + 1 for vector in weights for index in vector.indices())
+        return Counter(index for vector in weights for index in vector.indices())
 
     def _count_terms(self, come: Counter[int], gone: Counter[int]) -> None:
         more = come - gone

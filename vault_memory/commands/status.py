@@ -5,13 +5,18 @@ Belongs here: the stable JSON contract of ``status``. Does not: repairs, anythin
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vault_memory.adapters.git import GitVault
 from vault_memory.ingest.database import open_store
+from vault_memory.notes.changes import identified
+from vault_memory.notes.model import NoteStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vault_memory.adapters.store import Counts, Failure, SyncState
     from vault_memory.settings import Settings
 
@@ -24,18 +29,22 @@ class Status:
         head: HEAD's commit; None before the first.
         behind: Commits of HEAD that the store does not have; None where the histories do not meet.
         tracked: Markdown files in HEAD's tree.
-        pending: Tracked files that no sync has looked at yet.
+        by_status: Tracked files by their status in the manifest; None: no sync has looked at them yet.
     """
 
     vault: str
     head: str | None
     behind: int | None
     tracked: int
-    pending: int
+    by_status: Mapping[NoteStatus | None, int]
     state: SyncState
     counts: Counts
     failures: list[Failure]
     cost_this_month_usd: float
+
+    def number(self, status: NoteStatus | None) -> int:
+        """Return how many tracked files have a status."""
+        return self.by_status.get(status, 0)
 
     def to_json(self) -> dict[str, object]:
         """Return the stable contract of ``status --json``."""
@@ -45,10 +54,10 @@ class Status:
             "indexed_commit": self.state.commit,
             "behind": self.behind,
             "tracked": self.tracked,
-            "indexed": self.counts.indexed,
-            "excluded": self.counts.excluded,
-            "quarantined": self.counts.quarantined,
-            "skipped": self.counts.skipped,
+            "indexed": self.number(NoteStatus.INDEXED),
+            "excluded": self.number(NoteStatus.EXCLUDED),
+            "quarantined": self.number(NoteStatus.QUARANTINED),
+            "skipped": self.number(NoteStatus.SKIPPED),
             "failed": [
                 {
                     "source": failure.source,
@@ -59,7 +68,7 @@ class Status:
                 }
                 for failure in self.failures
             ],
-            "pending": self.pending,
+            "pending": self.number(None),
             "chunks": self.counts.chunks,
             "embedder": self.state.embedder,
             "model": self.state.model,
@@ -83,19 +92,15 @@ def status(settings: Settings) -> Status:
         state = store.sync_state()
         head = vault.head()
         tree = vault.tree(head) if head else ()
-        manifest = store.manifest()
-        # Two files may share an NFC name; the manifest then has the second under its own spelling.
-        pending = (
-            max(0, len(tree) - len(manifest))
-            if head == state.commit
-            else sum(entry.path.id not in manifest for entry in tree)
-        )
+        statuses = store.statuses()
+        # Of the files that HEAD has now: then the numbers add up, whatever the store still holds of older commits.
+        by_status = Counter(statuses.get(path.id) for _, path, _ in identified(tree))
         return Status(
             vault=str(vault.path),
             head=head,
             behind=_behind(vault, state.commit, head),
             tracked=len(tree),
-            pending=pending,
+            by_status=by_status,
             state=state,
             counts=store.counts(),
             failures=store.failures(),

@@ -244,7 +244,7 @@ def plan(
         renames: Hints: new id to old id. A hint that does not fit is ignored.
     """
     planner = _Planner(manifest, rules, tag, now, full, retry_failed)
-    for entry, path, lost in _identified(tree):
+    for entry, path, lost in identified(tree):
         planner.look_at(entry, path, lost=lost)
     return planner.finish(renames or {})
 
@@ -372,7 +372,7 @@ class _Planner:
         return note_id not in self.seen or note_id in self.forgotten
 
 
-def _identified(tree: Iterable[TreeEntry]) -> Iterator[tuple[TreeEntry, NotePath, bool]]:
+def identified(tree: Iterable[TreeEntry]) -> Iterator[tuple[TreeEntry, NotePath, bool]]:
     """Give every file an identity of its own, whatever the order of the tree.
 
     Of files whose names differ only in Unicode normalisation one is the note; the others go under their own

@@ -55,7 +55,9 @@ _MARKS = re.compile(
 
 _COMMENT = re.compile(r"<!--.*?(?:--!?>|\Z)", re.DOTALL)
 _ATTRIBUTES = r"""(?>[^<>"']|"[^"]*"|'[^']*'|["'])*+>?"""
-_SCHEME = r"(?:j\s*a\s*v\s*a|v\s*b)\s*s\s*c\s*r\s*i\s*p\s*t\s*(?::|&#0*58;?|&#x0*3a;?|&colon;)|data\s*:\s*(?:text|image/svg)"
+_SCHEME = (
+    r"(?:j\s*a\s*v\s*a|v\s*b)\s*s\s*c\s*r\s*i\s*p\s*t\s*(?::|&#0*58;?|&#x0*3a;?|&colon;)|data\s*:\s*(?:text|image/svg)"
+)
 _ACTIVE = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), replacement)
     for pattern, replacement in (

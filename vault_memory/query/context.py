@@ -210,7 +210,9 @@ def _excerpt(text: str, focus: int, budget: int) -> str:
     if start and len(text) - start < budget // 2:
         start = max(0, len(text) - budget)
     if start:
-        near = list(_SENTENCE_END.finditer(text, max(0, start - _ALIGN_CHARACTERS), min(start + _ALIGN_CHARACTERS, focus)))
+        near = list(
+            _SENTENCE_END.finditer(text, max(0, start - _ALIGN_CHARACTERS), min(start + _ALIGN_CHARACTERS, focus))
+        )
         start = near[-1].end() if near else start
     start = _border_at_or_after(text, start)
     prefix = _CUT if start else ""

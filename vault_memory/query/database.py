@@ -80,7 +80,9 @@ def fetch(connection: Connection[DictRow], name: str, parameters: Mapping[str, A
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         raise StoreError("the database holds no memory of this version yet: run 'vault-memory sync'") from None
     except psycopg.errors.InsufficientPrivilege:
-        raise StoreError("the role of VAULT_MEMORY_QUERY_DSN may not read the memory: run 'vault-memory init'") from None
+        raise StoreError(
+            "the role of VAULT_MEMORY_QUERY_DSN may not read the memory: run 'vault-memory init'"
+        ) from None
     except psycopg.errors.QueryCanceled:
         raise StoreUnavailable(f"the search took more than {STATEMENT_TIMEOUT_MS // 1000} s") from None
     except psycopg.OperationalError as error:

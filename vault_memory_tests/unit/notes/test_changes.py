@@ -297,9 +297,7 @@ class TestRenames:
         """Git's hint joins a vanished note with a new one of other content."""
         lines = [indexed("a.md", "1"), indexed("c.md", "3")]
 
-        assert ["rename a.md to b.md 2"] == summary(
-            planned(lines, files(b="2", c="3"), renames={"b.md": "a.md"})
-        )
+        assert ["rename a.md to b.md 2"] == summary(planned(lines, files(b="2", c="3"), renames={"b.md": "a.md"}))
 
     @pytest.mark.parametrize(
         "hints", [{"b.md": "c.md"}, {"b.md": "never.md"}, {"c.md": "a.md"}, {"never.md": "a.md"}, {"b.md": "b.md"}]
@@ -352,9 +350,7 @@ class TestRenames:
 
     def test_onto_another_note(self) -> None:
         """``git mv -f a b``: b's old version is overwritten, a is forgotten with it."""
-        assert ["rename a.md to b.md 1"] == summary(
-            planned([indexed("a.md", "1"), indexed("b.md", "2")], files(b="1"))
-        )
+        assert ["rename a.md to b.md 1"] == summary(planned([indexed("a.md", "1"), indexed("b.md", "2")], files(b="1")))
 
     def test_swap(self) -> None:
         """Two notes that trade places are both written, in one run; neither is forgotten."""
@@ -530,7 +526,9 @@ class Store:
             rows = (old.has_rows, old.row_blob_id) if old else (False, None)
             line = ManifestEntry(note_id, NoteStatus.FAILED, blob_id, rules.id, retry, *rows)
         else:
-            line = ManifestEntry(note_id, NoteStatus.INDEXED, blob_id, rules.id, None, has_rows=True, row_blob_id=blob_id)
+            line = ManifestEntry(
+                note_id, NoteStatus.INDEXED, blob_id, rules.id, None, has_rows=True, row_blob_id=blob_id
+            )
         self.lines[note_id] = line
 
     def sync(self, tree: Sequence[TreeEntry], rules: Rules, **options: object) -> Plan:
