@@ -106,6 +106,24 @@ CREATE VIEW memory_live AS
   WHERE (p.ruleset_id = ( SELECT s.ruleset_id
            FROM sync_state s));
 
+CREATE VIEW memory_live_note AS
+ SELECT id,
+    source,
+    title,
+    content,
+    content_hash,
+    embedding,
+    tags,
+    links,
+    front_matter,
+    note_date,
+    updated_at,
+    blob_id,
+    commit
+   FROM memory_primary p
+  WHERE (ruleset_id = ( SELECT s.ruleset_id
+           FROM sync_state s));
+
 CREATE TABLE memory_secure_audit (
     id text NOT NULL,
     source text NOT NULL,

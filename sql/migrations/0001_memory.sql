@@ -125,3 +125,10 @@ SELECT c.id AS chunk_id, c.note_id, c.ordinal, c.heading_path, c.level, c.start_
 FROM memory_chunk c
 JOIN memory_primary p ON p.id = c.note_id
 WHERE p.ruleset_id = (SELECT s.ruleset_id FROM sync_state s);
+
+-- The same for whole notes: what `get` and `related` may see.
+CREATE VIEW memory_live_note AS
+SELECT p.id, p.source, p.title, p.content, p.content_hash, p.embedding, p.tags, p.links, p.front_matter, p.note_date,
+       p.updated_at, p.blob_id, p.commit
+FROM memory_primary p
+WHERE p.ruleset_id = (SELECT s.ruleset_id FROM sync_state s);

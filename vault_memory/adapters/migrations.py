@@ -140,7 +140,8 @@ def grant_reader(conninfo: str, schema: str) -> str | None:
             for statement in (
                 sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}"),
                 sql.SQL("GRANT USAGE ON SCHEMA {schema} TO {role}"),
-                sql.SQL("GRANT SELECT ON {schema}.memory_live, {schema}.memory_term TO {role}"),
+                sql.SQL("GRANT SELECT ON {schema}.memory_live, {schema}.memory_live_note TO {role}"),
+                sql.SQL("GRANT SELECT ON {schema}.memory_term TO {role}"),
                 sql.SQL("GRANT SELECT ({columns}) ON {schema}.sync_state TO {role}"),
             ):
                 connection.execute(statement.format(schema=namespace, role=role, columns=columns))

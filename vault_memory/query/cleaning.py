@@ -65,8 +65,10 @@ _ACTIVE = tuple(
         (r"!\[([^\]\n]{0,300})\]\s?\[[^\]\n]{0,300}\]", r"[image: \1]"),
         (rf"<(script|style)\b{_ATTRIBUTES}.*?(?:</\1\s*>|\Z)", ""),
         (
-            r"</?(?:img|image|script|style|iframe|frame|object|embed|link|meta|base|svg|video|audio|source|track"
-            rf"|form|input|button|portal)\b{_ATTRIBUTES}",
+            (
+                r"</?(?:img|image|script|style|iframe|frame|object|embed|link|meta|base|svg|video|audio|source|track"
+                rf"|form|input|button|portal)\b{_ATTRIBUTES}"
+            ),
             "",
         ),
         (rf"<[a-z][^\s<>]*+(?=[^<>]*\bon[a-z]+\s*=){_ATTRIBUTES}", ""),
@@ -79,18 +81,24 @@ _ROLES = "human|assistant|system|developer"
 _INSTRUCTION = re.compile(
     "|".join(
         (
-            r"\b(?:ignore|disregard|forget|override|bypass|overrule)\b(?:\W+\w+){0,4}?\W+"
-            r"(?:instructions?|prompts?|rules?|guidelines?|directions?|restrictions|safeguards)\b",
-            r"\b(?:reveal|print|show|repeat|display|leak|output)\b(?:\W+\w+){0,4}?\W+"
-            r"(?:system|hidden|developer|initial)\W+(?:prompt|message|instructions?)\b",
+            (
+                r"\b(?:ignore|disregard|forget|override|bypass|overrule)\b(?:\W+\w+){0,4}?\W+"
+                r"(?:instructions?|prompts?|rules?|guidelines?|directions?|restrictions|safeguards)\b"
+            ),
+            (
+                r"\b(?:reveal|print|show|repeat|display|leak|output)\b(?:\W+\w+){0,4}?\W+"
+                r"(?:system|hidden|developer|initial)\W+(?:prompt|message|instructions?)\b"
+            ),
             r"\bnew\s+(?:orders?|instructions?|directives?|task)\s*:",
             r"\byou\s+are\s+now\s+(?:a|an|in|the|no|free)\b",
             r"\b(?:do\s+not|don't|never|without)\s+(?:tell|telling|inform|informing|ask|asking|notify)\w*\s+the\s+user\b",
             rf"(?:^|\n)[ \t]{{0,20}}(?:#{{1,6}}[ \t]*)?(?:\*\*)?(?:{_ROLES})(?:\*\*)?[ \t]{{0,20}}:",
             r"<\|[a-z_]{2,30}\|>",
             r"\[/?inst\]|<</?sys>>",
-            r"</?\s{0,20}(?:system|system-reminder|system_prompt|instructions?|function_calls?|function_results?|invoke"
-            r"|parameter|tool_(?:use|call|result|response)s?|retrieved_context|antml:\w+)\b",
+            (
+                r"</?\s{0,20}(?:system|system-reminder|system_prompt|instructions?|function_calls?|function_results?|invoke"
+                r"|parameter|tool_(?:use|call|result|response)s?|retrieved_context|antml:\w+)\b"
+            ),
             rf"[\"']role[\"']\s*:\s*[\"'](?:{_ROLES})",
             r"[\"']type[\"']\s*:\s*[\"'](?:tool_use|tool_result|function_call)",
             r"(?:忽略|无视|無視|忘记|忘掉|忘記|不要理会|绕过|繞過|推翻)[^。\n]{0,14}?(?:指令|指示|提示|规则|規則|要求|设定|設定|命令)",

@@ -58,8 +58,7 @@ def render(result: SearchResult, max_chars: int = DEFAULT_MAX_CHARS) -> str:
     Raises:
         QueryError: ``max_chars`` is no whole number of at least 512.
     """
-    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < MIN_MAX_CHARS:  # pyright: ignore[reportUnnecessaryIsInstance] - NaN comes from outside the type checker
-        raise QueryError(f"max_chars: want a whole number, at least {MIN_MAX_CHARS}")
+    check_max_chars(max_chars)
     if not result.items:
         return ""
     header = " ".join([_HEADER, *(_escape(one_line(notice)) for notice in result.notices)])
@@ -69,6 +68,16 @@ def render(result: SearchResult, max_chars: int = DEFAULT_MAX_CHARS) -> str:
     drafts = _choose([_Draft.of(hit, result.query, max_chars) for hit in result.items], budget)
     lines = [draft.line(number) for number, draft in enumerate(drafts, start=1)]
     return "\n".join([_open_tag(len(lines), count - len(lines)) + header, *lines, _CLOSE])
+
+
+def check_max_chars(max_chars: object) -> None:
+    """Refuse a budget that cannot hold the frame and an excerpt, before anything is searched.
+
+    Raises:
+        QueryError: It is no whole number of at least 512.
+    """
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < MIN_MAX_CHARS:
+        raise QueryError(f"max_chars: want a whole number, at least {MIN_MAX_CHARS}")
 
 
 def _open_tag(items: int, omitted: int) -> str:
@@ -89,6 +98,7 @@ class _Draft:
     score: float
     flags: tuple[str, ...]
     stale: bool
+    relation: tuple[str, ...]
     text: str = field(repr=False)
     focus: int
     need: int
@@ -107,6 +117,7 @@ class _Draft:
             score=round(hit.score, 3),
             flags=tuple(flag for flag in FLAGS if flag in found),
             stale=hit.stale,
+            relation=hit.relation,
             text=cleaned.text.strip(),
             focus=_best_match(cleaned.text.strip(), query),
             need=min(_cost(cleaned.text.strip()), max_chars),
@@ -128,25 +139,20 @@ class _Draft:
         }
         if self.stale:
             item["stale"] = True
+        if self.relation:
+            item["relation"] = list(self.relation)
         item["text"] = _excerpt(self.text, self.focus, self.grant) if excerpt is None else excerpt
         return _escape(json.dumps(item, ensure_ascii=False, separators=(",", ":")))
 
 
 def _choose(drafts: Sequence[_Draft], budget: int) -> list[_Draft]:
     """Settle which items are shown and what each may spend on its text."""
+    chosen: list[_Draft] = []
+    left, floor = budget, 0
     for floor in _WANTED_CHARACTERS:
-        chosen: list[_Draft] = []
-        left = budget
-        for draft in drafts:
-            price = draft.overhead + min(draft.need, floor)
-            if price > left:
-                break
-            chosen.append(draft)
-            left -= price
+        chosen, left = _fitting(drafts, budget, floor)
         if len(chosen) == len(drafts):
             break
-    else:
-        floor = _WANTED_CHARACTERS[-1]
     if not chosen:
         # A budget near the minimum: one item with whatever room there is.
         first = drafts[0]
@@ -164,6 +170,18 @@ def _choose(drafts: Sequence[_Draft], budget: int) -> list[_Draft]:
         draft.grant += more
         left -= more
     return chosen
+
+
+def _fitting(drafts: Sequence[_Draft], budget: int, floor: int) -> tuple[list[_Draft], int]:
+    """Return the first drafts that fit with ``floor`` characters of text each, and what is left then."""
+    chosen: list[_Draft] = []
+    for draft in drafts:
+        price = draft.overhead + min(draft.need, floor)
+        if price > budget:
+            break
+        chosen.append(draft)
+        budget -= price
+    return chosen, budget
 
 
 def _escape(text: str) -> str:

@@ -13,19 +13,20 @@ from vault_memory.adapters import sqlfiles
 from vault_memory.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
     from psycopg import Connection
     from psycopg.rows import DictRow
 
     from vault_memory.settings import Settings
 
+EMBEDDED_DATABASE: Final = "vault_memory"
 CONNECT_TIMEOUT_SECONDS: Final = 5
 STATEMENT_TIMEOUT_MS: Final = 5_000
 
 
 @contextmanager
-def connect(settings: Settings) -> Iterator[Connection[DictRow]]:
+def connect(settings: Settings) -> Generator[Connection[DictRow]]:
     """Open a connection that can only read, in the schema of the settings; close it at the end.
 
     Prefers the read-only role (``query_dsn``), then ``dsn``; with neither, the embedded server is started if it
@@ -47,7 +48,7 @@ def connect(settings: Settings) -> Iterator[Connection[DictRow]]:
             f"{given.get('options') or ''} -c search_path={settings.schema},public "
             f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_TIMEOUT_MS}"
         )
-        connection = psycopg.connect(
+        connection = psycopg.Connection[dict[str, Any]].connect(
             dsn,
             autocommit=True,
             row_factory=dict_row,
@@ -99,4 +100,5 @@ def storable(text: str) -> str:
 def _embedded_dsn(settings: Settings) -> str:
     from vault_memory.adapters import server  # noqa: PLC0415 - only where no DSN is set
 
-    return server.ensure_running(settings.home, settings.pg_user)
+    info = server.ensure_running(settings.home, settings.pg_user)
+    return info.dsn(EMBEDDED_DATABASE, server.reader_role(settings.schema))

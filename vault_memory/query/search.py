@@ -78,6 +78,7 @@ class Hit:
         source_hash: SHA-256 of the note's bytes.
         content_hash: SHA-256 of ``text``.
         duplicates: Other notes that hold nearly the same text and were left out for it.
+        relation: Of ``related`` alone: ``links_to``, ``linked_from``, ``similar``.
     """
 
     source: str
@@ -95,6 +96,7 @@ class Hit:
     source_hash: str
     content_hash: str
     duplicates: tuple[str, ...] = ()
+    relation: tuple[str, ...] = ()
 
     @property
     def citation(self) -> str:
@@ -174,7 +176,7 @@ def search(
     commit: str | None = rows[0]["indexed_commit"] if rows else None
     rows = [row for row in rows if row["chunk_id"] is not None]
     view = verify.look(settings.vault, {row["note_id"] for row in rows})
-    notices += _vault_notices(commit, view)
+    notices += vault_notices(commit, view)
     ranked = _ranked(rows, script_of(question), semantic=embedder is not None or recorded.is_semantic)
     items, withheld = _select(ranked, view, k)
     if withheld:
@@ -270,7 +272,8 @@ def _moment(since: str | datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _vault_notices(commit: str | None, view: verify.VaultView) -> Iterator[str]:
+def vault_notices(commit: str | None, view: verify.VaultView) -> Iterator[str]:
+    """Say which commit a result belongs to, where that is not HEAD or HEAD is not known."""
     if view.problem is not None:
         yield f"the vault could not be looked at: {view.problem}"
     shown = commit[:12] if commit else None
@@ -318,7 +321,7 @@ def _select(ranked: Iterable[_Ranked], view: verify.VaultView, k: int) -> tuple[
             if source not in (items[twin].source, *items[twin].duplicates):
                 items[twin] = replace(items[twin], duplicates=(*items[twin].duplicates, source))
             continue
-        if _holds_secret(source, row["content"]):
+        if holds_secret(source, row["content"]):
             withheld += 1
             continue
         items.append(_hit(score, candidate, row, stale=view.has_changed(row["note_id"], row["blob_id"])))
@@ -330,7 +333,13 @@ def _is_duplicate(words: frozenset[str], other: frozenset[str]) -> bool:
     return len(words & other) >= _DUPLICATE_SHARE * len(words | other)
 
 
-def _holds_secret(source: str, text: str) -> bool:
+def flags_of(*parts: str) -> tuple[str, ...]:
+    """Return what is conspicuous about a text and its names."""
+    found = {flag for part in parts for flag in clean(part).flags}
+    return tuple(flag for flag in FLAGS if flag in found)
+
+
+def holds_secret(source: str, text: str) -> bool:
     """Look again with today's rules; whatever cannot be looked at is withheld."""
     from vault_memory.notes import secrets  # noqa: PLC0415 - only when there is a hit
 
@@ -345,7 +354,6 @@ def _holds_secret(source: str, text: str) -> bool:
 
 def _hit(score: float, candidate: Candidate, row: DictRow, *, stale: bool) -> Hit:
     text: str = row["content"]
-    found = {flag for part in (text, row["source"], row["heading_path"]) for flag in clean(part).flags}
     return Hit(
         source=row["source"],
         title=row["title"],
@@ -358,7 +366,7 @@ def _hit(score: float, candidate: Candidate, row: DictRow, *, stale: bool) -> Hi
             vector=_leg(candidate.vector_rank, candidate.similarity),
             keyword=_leg(candidate.keyword_rank, candidate.keyword_score),
         ),
-        flags=tuple(flag for flag in FLAGS if flag in found),
+        flags=flags_of(text, row["source"], row["heading_path"]),
         stale=stale,
         text=text,
         chunk_id=row["chunk_id"],
