@@ -6,8 +6,7 @@ block may be cut at all (``pieces``), what a heading is (``markdown``).
 A chunk that was paid for is found again by the hash of its text, so borders must stay where they are when
 something else changes. Filling chunks one after the other would move every border behind an edit. Here a
 section that is too long is cut in two at its best border, and each part again: an edit only matters to the
-parts that hold it. Among equally good borders the choice goes by their number, not by their text, since an
-edit changes text.
+parts that hold it.
 """
 
 from __future__ import annotations
@@ -187,14 +186,9 @@ def _groups(made: Sequence[Piece]) -> list[tuple[int, int]]:
         if not roomy and total <= MAX_CHARACTERS:
             groups.append((start, end))
             continue
-        at = max(roomy or borders, key=lambda at: (made[at].border, _evenness(made[at].place)))
+        at = max(roomy or borders, key=lambda at: (made[at].border, made[at].rank))
         stack += [(at, end), (start, at)]
     return groups
-
-
-def _evenness(number: int) -> int:
-    """How often a number can be halved: the marks of a ruler, which cut any stretch near its middle."""
-    return (number & -number).bit_length() if number else 64
 
 
 def _content(made: Sequence[Piece], start: int, end: int) -> str:

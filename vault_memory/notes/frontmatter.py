@@ -10,7 +10,7 @@ message, because a YAML error quotes the line, and the line may hold a key.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import math
 import re
@@ -24,6 +24,7 @@ from typing import Final, cast
 import yaml
 
 MAX_FRONT_MATTER_CHARACTERS: Final = 64 * 1024
+MAX_FRONT_MATTER_LINES: Final = 2_000
 MAX_DEPTH: Final = 32
 MAX_EVENTS: Final = 2_000
 MAX_NUMBER_DIGITS: Final = 100
@@ -32,7 +33,7 @@ MAX_NUMBER_DIGITS: Final = 100
 _LOADER = cast("type[yaml.SafeLoader]", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 _FENCE = re.compile(r"---[ \t]*\r?")
-_CLOSING = re.compile(r"^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
+_CLOSING = re.compile(r"\n(?:---|\.\.\.)[ \t]*\r?(?=\n|$)")
 _CORE_TAGS: Final = {
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "set")
 }
@@ -102,22 +103,26 @@ def split_front_matter(text: str) -> FrontMatter:
     if not _FENCE.fullmatch(first):
         return FrontMatter(FrontMatterState.ABSENT, 1)
     start = len(first) + len(newline)
-    closing = _CLOSING.search(text, start)
+    closing = _CLOSING.search(text, max(start - 1, 0))
     if closing is None:
         return FrontMatter(FrontMatterState.UNTERMINATED, 1, raw=text[start:])
-    source = text[start : closing.start()]
-    first_body_line = source.count("\n") + 3
-    if len(source) > MAX_FRONT_MATTER_CHARACTERS or _TOO_DEEP.search(source):
-        return FrontMatter(FrontMatterState.REFUSED, first_body_line, raw=source)
+    source = text[start : closing.start() + 1]
+    state, pairs = _state(source)
+    return FrontMatter(state, source.count("\n") + 3, MappingProxyType(dict(pairs)), tuple(pairs), source)
+
+
+def _state(source: str) -> tuple[FrontMatterState, list[tuple[str, object]]]:
+    too_long = len(source) > MAX_FRONT_MATTER_CHARACTERS or source.count("\n") > MAX_FRONT_MATTER_LINES
+    if too_long or _TOO_DEEP.search(source):
+        return FrontMatterState.REFUSED, []
     try:
-        pairs = _read(source)
+        return FrontMatterState.OK, _read(source)
     except _NotAMapping:
-        return FrontMatter(FrontMatterState.NOT_A_MAPPING, first_body_line, raw=source)
+        return FrontMatterState.NOT_A_MAPPING, []
     except _Refused:
-        return FrontMatter(FrontMatterState.REFUSED, first_body_line, raw=source)
+        return FrontMatterState.REFUSED, []
     except (yaml.YAMLError, ValueError):  # ValueError: lone surrogates in libyaml's encoder
-        return FrontMatter(FrontMatterState.INVALID, first_body_line, raw=source)
-    return FrontMatter(FrontMatterState.OK, first_body_line, MappingProxyType(dict(pairs)), tuple(pairs), source)
+        return FrontMatterState.INVALID, []
 
 
 def might_mention(raw_lines: Sequence[str], keys: Sequence[str]) -> bool:
@@ -292,25 +297,25 @@ def _iso(stamp: re.Match[str]) -> str | None:
     """Write a YAML timestamp in ISO 8601, None where there is no such day or hour."""
     year, month, day, hour, minute, second, fraction, zone = stamp.groups()
     try:
-        date = datetime.date(int(year), int(month), int(day))
+        date = dt.date(int(year), int(month), int(day))
         if hour is None:
             return date.isoformat()
         microsecond = int((fraction or "0")[:6].ljust(6, "0"))
-        time = datetime.time(int(hour), int(minute), int(second or 0), microsecond, tzinfo=_zone(zone))
-        return datetime.datetime.combine(date, time).isoformat()
+        time = dt.time(int(hour), int(minute), int(second or 0), microsecond, tzinfo=_zone(zone))
+        return dt.datetime.combine(date, time).isoformat()
     except ValueError:
         return None
 
 
-def _zone(text: str | None) -> datetime.timezone | None:
+def _zone(text: str | None) -> dt.timezone | None:
     if text is None:
         return None
     if text == "Z":
-        return datetime.UTC
+        return dt.UTC
     digits = text[1:].replace(":", "")
     hours, minutes = (digits[:-2], digits[-2:]) if len(digits) > 2 else (digits, "0")  # noqa: PLR2004 - hh or hhmm
-    offset = datetime.timedelta(hours=int(hours), minutes=int(minutes))
-    return datetime.timezone(-offset if text[0] == "-" else offset)
+    offset = dt.timedelta(hours=int(hours), minutes=int(minutes))
+    return dt.timezone(-offset if text[0] == "-" else offset)
 
 
 def _clean(text: str) -> str:

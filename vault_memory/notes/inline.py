@@ -172,14 +172,16 @@ def comment_lines(text: str) -> tuple[list[str | None], list[str]]:
 
 
 def as_read(text: str) -> str:
-    """Write text the way a reader sees it: links by their alias, no comments, no block ids; code untouched."""
+    """Write text the way a reader sees it: links by their alias, no block ids; code untouched.
+
+    Comments are not looked for: text whose comments are gone may still hold two stray ``%%``.
+    """
     parts: list[str] = []
     position = 0
     for span in spans(text):
-        parts.append(_plain(text[position : span.start]))
         if not span.is_comment:
-            parts.append(text[span.start : span.end])
-        position = span.end
+            parts += [_plain(text[position : span.start]), text[span.start : span.end]]
+            position = span.end
     return "".join([*parts, _plain(text[position:])])
 
 

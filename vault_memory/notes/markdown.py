@@ -1,10 +1,10 @@
-"""Markdown as Obsidian writes it -> a ``Document`` with exact file lines.
+r"""Markdown as Obsidian writes it -> a ``Document`` with exact file lines.
 
 Belongs here: headings, sections, blocks and their lines; title, tags and links. Does not: how long a chunk may
 be (``chunking``), what is inside a block (``inline``), YAML (``frontmatter``).
 
 markdown-it-py decides about blocks alone; its inline parser is off, since it is quadratic on crafted text.
-Lines are counted by ``\\n`` and nothing else: form feeds, U+2028 and NEL are text, as in git and in editors.
+Lines are counted by ``\n`` and nothing else: form feeds, U+2028 and NEL are text, as in git and in editors.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cache
 from typing import Final
 
 from markdown_it import MarkdownIt
+from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
@@ -54,7 +55,7 @@ class _Open:
 
 
 def parse(text: str, *, fallback_title: str) -> Document:
-    """Read a note. Never raises, whatever the text.
+    r"""Read a note. Never raises, whatever the text.
 
     Args:
         text: Decoded, without byte-order mark, line ends as ``\\n``.
@@ -148,7 +149,7 @@ class _Reader:
         else:
             text = re.sub(r"(?:^|[ \t])#+[ \t]*$", "", self._lines[start].strip(" \t").lstrip("#"))
         self._look_inside(text)
-        return _one_line(inline.as_read(text), MAX_HEADING_CHARACTERS)
+        return _one_line(inline.as_read(inline.without_comments(text)), MAX_HEADING_CHARACTERS)
 
     def _is_hidden(self, token: Token, start: int, end: int) -> bool:
         """Whether a block is comment from its first to its last character."""
@@ -196,7 +197,7 @@ def _parser() -> MarkdownIt:
     parser.core.ruler.enableOnly(["block"])
     # A reference definition is a line like any other: it has to be found.
     parser.block.ruler.disable(["reference"])
-    interrupts = {"alt": ["paragraph", "blockquote", "list"]}
+    interrupts: RuleOptionsType = {"alt": ["paragraph", "blockquote", "list"]}
     parser.block.ruler.before("fence", _COMMENT, _comment_rule, interrupts)
     parser.block.ruler.before("fence", _MATH, _math_rule, interrupts)
     return parser

@@ -10,7 +10,8 @@ words, and at last between grapheme clusters.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
@@ -58,7 +59,7 @@ class Piece:
         start_line: First file line.
         end_line: Last file line, inclusive.
         border: How good a cut before it is.
-        place: Number of that border among its like; an edit inside a line does not change it.
+        rank: Which of equally good borders is cut first; higher first.
         joiner: What stands between the piece before and this one.
         repeated: Text to put before it where it starts a chunk: the header of its table, the mark of its fence.
         closing: Text to put behind the piece before where this one starts a chunk: the end mark of the fence.
@@ -70,7 +71,7 @@ class Piece:
     start_line: int
     end_line: int
     border: Border = Border.BLOCK
-    place: int = 0
+    rank: tuple[int, int] = (0, 0)
     joiner: str = "\n\n"
     repeated: str = ""
     closing: str = ""
@@ -94,7 +95,7 @@ def pieces(blocks: Sequence[Block], heading: Sequence[str], heading_line: int) -
     body: list[Piece] = []
     for number, block in enumerate(blocks):
         made = _block_pieces(block, room if not body else MAX_CHARACTERS)
-        body.extend([replace(made[0], border=Border.BLOCK, place=number), *made[1:]] if made else [])
+        body.extend([replace(made[0], border=Border.BLOCK, rank=(0, _evenness(number))), *made[1:]] if made else [])
     placed = _with_joiners([*first, *body])
     if first and body:
         # A heading alone says nothing: it stays with what follows.
@@ -129,7 +130,15 @@ def _block_pieces(block: Block, room: int) -> list[Piece]:
     else:
         shown, sent = inline.comment_lines("\n".join(block.lines))
     lines = [
-        Piece(line, rest, block.start_line + offset, block.start_line + offset, Border.LINE, offset, is_code=is_code)
+        Piece(
+            line,
+            rest,
+            block.start_line + offset,
+            block.start_line + offset,
+            Border.LINE,
+            (0, _evenness(offset)),
+            is_code=is_code,
+        )
         for offset, (line, rest) in enumerate(zip(shown, sent, strict=True))
         if line is not None
     ]
@@ -209,8 +218,26 @@ def _cut_lines(piece: Piece, limit: int = MAX_CHARACTERS) -> list[Piece]:
         end = starts[number + 1][0] if number + 1 < len(starts) else len(piece.text)
         text = piece.text[start:end]
         part = replace(piece, text=text, sent=_outside(piece.text, start, end, comments) if comments else text)
-        made.append(replace(part, border=border, place=number, joiner="") if made else part)
+        rank = (_mark(text), _evenness(number))
+        made.append(replace(part, border=border, rank=rank, joiner="") if made else part)
     return made
+
+
+def _evenness(number: int) -> int:
+    """How often a number can be halved: the marks of a ruler, which cut any stretch near its middle.
+
+    Lines and blocks are counted, not hashed, since editing a line must not change what comes first.
+    """
+    return (number & -number).bit_length() if number else 64
+
+
+def _mark(text: str) -> int:
+    """Give a sentence a number by how it begins.
+
+    Sentences are hashed, not counted: one more or less in a long line must not move the borders behind it.
+    Eight bits, so that text made to have ever falling numbers cannot make the cuts degenerate.
+    """
+    return zlib.crc32(text[:12].encode("utf-8", "surrogatepass")) & 0xFF
 
 
 def _outside(text: str, start: int, end: int, comments: Sequence[inline.Span]) -> str:
