@@ -103,7 +103,7 @@ def migrate(conninfo: str, schema: str) -> tuple[str, ...]:
         raise MigrationError(f"schema: want at most {_MAX_SCHEMA_BYTES} characters")
     known = migrations()
     with _connected(conninfo) as connection:
-        if _applied(connection, schema) == len(known) and _check(connection, schema, known):
+        if _applied(connection, schema, known) == len(known):
             return ()
         connection.execute("SELECT pg_advisory_lock(%s)", (LOCK,))  # held until the connection closes
         return _apply(connection, schema, known)
@@ -145,7 +145,7 @@ def grant_reader(conninfo: str, schema: str) -> str | None:
                 sql.SQL("GRANT SELECT ({columns}) ON {schema}.sync_state TO {role}"),
             ):
                 connection.execute(statement.format(schema=namespace, role=role, columns=columns))
-        return _forbid_temporary_tables(connection)
+        return _narrow_public(connection)
 
 
 def ensure_database(conninfo: str, name: str) -> bool:
@@ -184,9 +184,9 @@ def _apply(connection: Connection, schema: str, known: tuple[Migration, ...]) ->
         except errors.InsufficientPrivilege:
             message = f"{connection.info.user} may not create the schema {schema!r}: create it, owned by that role"
             raise MigrationError(message) from None
-    connection.execute("SELECT set_config('search_path', %s, false)", (f"{namespace.as_string()}, public",))
+    _use(connection, schema)
     connection.execute(query("migration_table"))
-    done = _check(connection, schema, known)
+    done = _applied(connection, schema, known)  # again: another process may have been at it
     names: list[str] = []
     for migration in known[done:]:
         try:
@@ -204,17 +204,16 @@ def _apply(connection: Connection, schema: str, known: tuple[Migration, ...]) ->
     return tuple(names)
 
 
-def _applied(connection: Connection, schema: str) -> int:
-    """Count a schema's migrations; 0 if it has no table of them."""
+def _applied(connection: Connection, schema: str, known: tuple[Migration, ...]) -> int:
+    """Count the migrations that a schema has.
+
+    Raises:
+        MigrationError: One of them is not ours.
+    """
     table = sql.Identifier(schema, "schema_migration")
     if connection.execute("SELECT to_regclass(%s)", (table.as_string(),)).fetchone() == (None,):
         return 0
-    connection.execute("SELECT set_config('search_path', %s, false)", (sql.Identifier(schema).as_string(),))
-    return len(connection.execute(query("migrations_applied")).fetchall())
-
-
-def _check(connection: Connection, schema: str, known: tuple[Migration, ...]) -> int:
-    """Compare what the database has with what this program knows; return how many of ours it has."""
+    _use(connection, schema)
     rows = connection.execute(query("migrations_applied")).fetchall()
     for position, (version, name, checksum) in enumerate(rows):
         if position >= len(known):
@@ -227,6 +226,11 @@ def _check(connection: Connection, schema: str, known: tuple[Migration, ...]) ->
                 " that made it, or drop the schema and run 'vault-memory sync --full'"
             )
     return len(rows)
+
+
+def _use(connection: Connection, schema: str) -> None:
+    path = sql.SQL("{}, public").format(sql.Identifier(schema)).as_string()
+    connection.execute("SELECT set_config('search_path', %s, false)", (path,))
 
 
 def _ensure_pgvector(connection: Connection) -> None:
@@ -270,12 +274,19 @@ def _make_role(connection: Connection, name: str, schema: str) -> None:
             connection.execute(statement.format(role=role, schema=sql.Identifier(schema)))
 
 
-def _forbid_temporary_tables(connection: Connection) -> str | None:
-    """Take TEMPORARY from PUBLIC, which every role has by default; in a database of others that is not ours to do."""
+def _narrow_public(connection: Connection) -> str | None:
+    """Take from PUBLIC what lets every role write: temporary tables, and large objects where we are superuser.
+
+    In a database that others use too, that is not ours to do.
+    """
     if connection.execute(query("database_is_ours")).fetchone() != (True,):
         return "the read-only role may create temporary tables: this database is shared, so PUBLIC keeps that right"
     name = sql.Identifier(connection.info.dbname)
     connection.execute(sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(name))
+    if connection.info.parameter_status("is_superuser") == "on":
+        connection.execute(
+            "REVOKE EXECUTE ON FUNCTION lo_creat(int), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC"
+        )
     return None
 
 

@@ -153,8 +153,9 @@ def locate(home: Path, pg_user: str = "nobody") -> ServerInfo:
         elif not _account_of(pg_user).may_enter(home):
             directory = outside
     sockets = directory / "run"
-    if len(os.fsencode(sockets / f".s.PGSQL.{PORT}")) > _MAX_SOCKET_BYTES:
-        # Not $TMPDIR or $XDG_RUNTIME_DIR: a cron job and a login shell must come to the same place.
+    if len(os.fsencode(sockets / f".s.PGSQL.{PORT}")) > _MAX_SOCKET_BYTES or "," in str(sockets):
+        # The client library takes a comma for the end of a host. The short place does not come from $TMPDIR or
+        # $XDG_RUNTIME_DIR: a cron job and a login shell must find the same server.
         sockets = Path(f"/tmp/vault-memory-{_digest(directory)}")  # noqa: S108 - its owner and mode are checked
     return ServerInfo(home, directory, sockets)
 
@@ -264,7 +265,11 @@ def program(home: Path, name: str, pg_user: str = "nobody") -> Path:
 
 def _answers(info: ServerInfo) -> bool:
     """Connect without a word: 0.1 ms, and the postmaster itself says "ready" in its pid file."""
-    if _recorded(info)[1] != "ready" or not _socket_directory_is_ours(info):
+    if _recorded(info)[1] != "ready":
+        return False
+    try:
+        _check_socket_directory(info, info.data.lstat().st_uid if os.geteuid() == 0 else os.geteuid())
+    except FileNotFoundError:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(2.0)
@@ -317,20 +322,15 @@ def _data_version(info: ServerInfo) -> int | None:
         raise ServerError(f"{info.data}/PG_VERSION is damaged: set the directory aside, then sync again") from None
 
 
-def _socket_directory_is_ours(info: ServerInfo) -> bool:
+def _check_socket_directory(info: ServerInfo, owner: int) -> None:
     """Look before every connection: whoever owns the directory could stand in for the server.
 
     Raises:
         ServerError: It belongs to somebody else, or others may enter it.
     """
-    try:
-        found = info.socket_directory.lstat()
-    except FileNotFoundError:
-        return False
-    owner = info.data.lstat().st_uid if os.geteuid() == 0 else os.geteuid()
+    found = info.socket_directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner or stat.S_IMODE(found.st_mode) & 0o077:
         raise ServerError(f"{info.socket_directory}: want a directory of user id {owner} with mode 0700; remove it")
-    return True
 
 
 # --- starting and stopping -------------------------------------------------------------------------------------
@@ -360,20 +360,23 @@ def _start(info: ServerInfo, account: Account, settings: Mapping[str, str], dead
         install = copy_for(install, account, ROOT_DIRECTORY)
     for directory in (info.socket_directory, info.log.parent):
         _make_directory(directory, account)
+    _check_socket_directory(info, account.uid)
     if _data_version(info) is None:
-        _initialise(info, account, install)
-    _socket_directory_is_ours(info)
-    # The setting is a list: unquoted, a comma in the home's name would end the entry.
+        _initialise(info, account, install, durable=settings.get("fsync") != "off")
+    # The setting is a list of names.
     directories = '"{}"'.format(os.fspath(info.socket_directory).replace('"', '""'))
     _write_settings(info, account, {**settings, "unix_socket_directories": directories})
     while True:
         written = info.log.stat().st_size if info.log.exists() else 0
         if _launched(info, account, install, deadline):
             return
-        reason = _reason(info.log, written)
-        if not any(sign in reason for sign in _PASSING):
-            raise ServerError(f"PostgreSQL does not start: {reason}; see {info.log}")
-        _wait(deadline, f"PostgreSQL does not start: {reason}; see {info.log}", seconds=0.1)
+        fatal = _fatal_lines(info.log, written) or ["no reason was given"]
+        # All lines count: a dying child of the old server may write the last one.
+        passing = [line for line in fatal if any(sign in line for sign in _PASSING)]
+        message = f"PostgreSQL does not start: {(passing or fatal)[-1]}; see {info.log}"
+        if not passing:
+            raise ServerError(message)
+        _wait(deadline, message, seconds=0.1)
         if _settled(info, deadline):
             return
 
@@ -396,7 +399,7 @@ def _launched(info: ServerInfo, account: Account, install: Install, deadline: fl
     return _answers(info)
 
 
-def _initialise(info: ServerInfo, account: Account, install: Install) -> None:
+def _initialise(info: ServerInfo, account: Account, install: Install, *, durable: bool) -> None:
     """Make the data directory under a temporary name: one that exists is whole."""
     for left_over in info.directory.glob("data.new-*"):
         shutil.rmtree(left_over)  # of an initdb that was killed; the lock says that none is at work
@@ -415,6 +418,7 @@ def _initialise(info: ServerInfo, account: Account, install: Install) -> None:
             *(("--locale-provider=builtin", "--builtin-locale=C.UTF-8") if install.major >= 17 else ()),  # noqa: PLR2004
             "--locale=C",
             "--no-instructions",
+            *(() if durable else ("--no-sync",)),
         ],
         check=False,
         capture_output=True,
@@ -474,16 +478,15 @@ def _as(info: ServerInfo, account: Account) -> dict[str, Any]:
     return common
 
 
-def _reason(log: Path, offset: int) -> str:
-    """Return the last fatal line that a start wrote; a server that is starting knows no note text."""
+def _fatal_lines(log: Path, offset: int) -> list[str]:
+    """Return the fatal messages that a start added to the log; a server that is starting knows no note text."""
     try:
         with log.open("rb") as file:
             file.seek(offset)
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         text = ""
-    fatal = [line.partition("FATAL:")[2].strip() for line in text.splitlines() if "FATAL:" in line]
-    return fatal[-1] if fatal else "no reason was given"
+    return [line.partition("FATAL:")[2].strip() for line in text.splitlines() if "FATAL:" in line]
 
 
 # --- files and waiting -----------------------------------------------------------------------------------------
