@@ -18,7 +18,6 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final, cast
 
 import yaml
@@ -26,7 +25,7 @@ import yaml
 MAX_FRONT_MATTER_CHARACTERS: Final = 64 * 1024
 MAX_FRONT_MATTER_LINES: Final = 2_000
 MAX_DEPTH: Final = 32
-MAX_EVENTS: Final = 2_000
+MAX_EVENTS: Final = 1_000
 MAX_NUMBER_DIGITS: Final = 100
 
 # libyaml where PyYAML was built with it: the same events, ten times faster.
@@ -79,7 +78,7 @@ class FrontMatter:
 
     state: FrontMatterState
     first_body_line: int
-    values: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    values: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     pairs: tuple[tuple[str, object], ...] = field(default=(), repr=False)
     raw: str = field(default="", repr=False)
 
@@ -108,7 +107,7 @@ def split_front_matter(text: str) -> FrontMatter:
         return FrontMatter(FrontMatterState.UNTERMINATED, 1, raw=text[start:])
     source = text[start : closing.start() + 1]
     state, pairs = _state(source)
-    return FrontMatter(state, source.count("\n") + 3, MappingProxyType(dict(pairs)), tuple(pairs), source)
+    return FrontMatter(state, source.count("\n") + 3, dict(pairs), tuple(pairs), source)
 
 
 def _state(source: str) -> tuple[FrontMatterState, list[tuple[str, object]]]:

