@@ -10,6 +10,7 @@ rewritten, lost or never seen cannot lead it astray; hints about renames only sa
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
@@ -376,7 +377,8 @@ def identified(tree: Iterable[TreeEntry]) -> Iterator[tuple[TreeEntry, NotePath,
     """Give every file an identity of its own, whatever the order of the tree.
 
     Of files whose names differ only in Unicode normalisation one is the note; the others go under their own
-    spelling. That can be taken too (bytes that are no UTF-8 all read as U+FFFD), so it gets a digest then.
+    spelling, which is nobody's identity, since it is not NFC. Bytes that are no UTF-8 all read as U+FFFD, so those
+    that lose get a digest.
     """
     groups: defaultdict[str, list[TreeEntry]] = defaultdict(list)
     for entry in tree:
@@ -387,11 +389,16 @@ def identified(tree: Iterable[TreeEntry]) -> Iterator[tuple[TreeEntry, NotePath,
         yield first, first.path, False
         for entry in others:
             path = distinct(entry.path)
-            digest = hashlib.sha256(entry.path.raw).hexdigest()
+            if unicodedata.is_normalized("NFC", path.id):
+                path = _with_digest(path)
             while path.id in taken:
-                path = NotePath(f"{path.id} [{digest}].md", path.raw)
+                path = _with_digest(path)
             taken.add(path.id)
             yield entry, path, True
+
+
+def _with_digest(path: NotePath) -> NotePath:
+    return NotePath(f"{path.id} [{hashlib.sha256(path.raw).hexdigest()}].md", path.raw)
 
 
 def _exact_moves(

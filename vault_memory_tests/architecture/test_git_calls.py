@@ -18,17 +18,20 @@ LIBRARIES = {"git", "pygit2", "dulwich"}
 def git_calls(source: str) -> Iterator[int]:
     """Yield the lines that start git, or import a library that does."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and _name(node.func) and any(_is_git(argument) for argument in node.args[:2]):
-            yield node.lineno
-        elif isinstance(node, ast.List) and _is_git(node):  # an argument list, whoever starts it
-            yield node.lineno
-        if isinstance(node, ast.Import) and any(name.name.partition(".")[0] in LIBRARIES for name in node.names):
-            yield node.lineno
-        if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] in LIBRARIES:
-            yield node.lineno
+        match node:
+            case ast.Call() if _starts(node.func) and any(_is_git(argument) for argument in node.args[:2]):
+                yield node.lineno
+            case ast.List() if _is_git(node):  # an argument list, whoever starts it
+                yield node.lineno
+            case ast.Import() if any(name.name.partition(".")[0] in LIBRARIES for name in node.names):
+                yield node.lineno
+            case ast.ImportFrom(module=str(module), level=0) if module.partition(".")[0] in LIBRARIES:
+                yield node.lineno
+            case _:
+                pass
 
 
-def _name(function: ast.expr) -> bool:
+def _starts(function: ast.expr) -> bool:
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     return name in STARTERS or name.startswith(PREFIXES)
 

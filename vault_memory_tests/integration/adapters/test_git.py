@@ -587,7 +587,7 @@ class TestHistory:
         vault = GitVault.open(repo.path)
 
         assert {"ü.md".encode(): "é.md".encode()} == vault.renames(first, second)
-        assert {"z.md".encode(): b"z", "ü.md".encode(): b"some text"} == blobs(vault, second)
+        assert {b"z.md": b"z", "ü.md".encode(): b"some text"} == blobs(vault, second)
         assert 1 == vault.count_between(first, second)
         assert datetime.fromtimestamp(FIRST_COMMIT_SECONDS, UTC) == vault.commit_time(first)
 
@@ -699,7 +699,8 @@ class TestHostileConfiguration:
             shutil.copy(hooks / hook, repo.path / ".git/hooks" / hook)
         included = tmp_path / "included"
         included.write_text(
-            f'[core]\n\tfsmonitor = {command("included-fsmonitor")}\n[diff "evil"]\n\ttextconv = {command("textconv")}\n'
+            f"[core]\n\tfsmonitor = {command('included-fsmonitor')}\n"
+            f'[diff "evil"]\n\ttextconv = {command("textconv")}\n'
             f"[gpg]\n\tprogram = {command('gpg')}\n[log]\n\tshowSignature = true\n"
         )
         for name, value in {

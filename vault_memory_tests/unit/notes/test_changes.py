@@ -21,7 +21,7 @@ from vault_memory.notes.changes import (
     deletion_share,
     plan,
 )
-from vault_memory.notes.model import EntryKind, ExclusionReason, NoteStatus, SkipReason, TreeEntry
+from vault_memory.notes.model import EntryKind, ExclusionReason, NoteStatus, TreeEntry
 from vault_memory.notes.paths import NotePath
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -310,6 +310,12 @@ class TestRenames:
             planned(lines, files(b="2", c="3"), renames=hints)
         )
 
+    def test_a_note_moves_once(self) -> None:
+        """Of two hints from one note the first new name gets it."""
+        result = planned([indexed("a.md", "1")], files(b="2", c="3"), renames={"c.md": "a.md", "b.md": "a.md"})
+
+        assert ["rename a.md to b.md 2", "write c.md 3 (new)"] == summary(result)
+
     def test_a_copy_is_no_rename(self) -> None:
         """As long as the old file is there, equal content elsewhere is a new note."""
         assert ["write b.md 1 (new)"] == summary(planned([indexed("a.md", "1")], files(a="1", b="1")))
@@ -354,10 +360,12 @@ class TestRenames:
 
     def test_swap(self) -> None:
         """Two notes that trade places are both written, in one run; neither is forgotten."""
-        result = planned([indexed("a.md", "1"), indexed("b.md", "2")], files(a="2", b="1"))
+        lines = [indexed("a.md", "1"), indexed("b.md", "2"), indexed("c.md", "3")]
 
-        assert ["write a.md 2 (indexed)", "write b.md 1 (indexed)"] == summary(result)
-        assert (("a.md", "b.md"),) == result.batches(2)
+        result = planned(lines, files(a="3", b="22", c="1"))
+
+        assert ["write a.md 3 (indexed)", "write b.md 22 (indexed)", "write c.md 1 (indexed)"] == summary(result)
+        assert (("a.md", "c.md"), ("b.md",)) == result.batches(2)
 
     def test_chain(self) -> None:
         """``b`` to ``c`` and ``a`` to ``b`` in one commit: one rename, one new note, one run."""
@@ -465,10 +473,16 @@ NAMES = [
 ]
 BLOBS = ["clean-1", "clean-2", "clean-3", "secret-1", "secret-2", "tagged-1", "flaky-1"]
 
+
+def object_id(blob_id: str, kind: EntryKind) -> str:
+    """A submodule's id is a commit's, which no blob has."""
+    return f"commit-{blob_id}" if kind is EntryKind.SUBMODULE else blob_id
+
+
 trees = st.dictionaries(
     st.sampled_from(NAMES),
     st.tuples(st.sampled_from(BLOBS), st.sampled_from([EntryKind.FILE] * 6 + list(EntryKind))),
-).map(lambda tree: [entry(name, blob_id, kind) for name, (blob_id, kind) in tree.items()])
+).map(lambda tree: [entry(name, object_id(blob_id, kind), kind) for name, (blob_id, kind) in tree.items()])
 rulesets = st.sampled_from([Rules(), Rules("rules-2", frozenset()), Rules("rules-3", frozenset({"private", "out"}))])
 hints = st.dictionaries(*[st.sampled_from([entry(name, "").path.id for name in NAMES])] * 2)
 
@@ -641,7 +655,7 @@ def test_the_order_of_the_tree_does_not_matter(
     store.sync(before, rules)
     shuffled = after[:]
     chance.shuffle(shuffled)
-    lines = dict(sorted(store.lines.items(), key=lambda item: chance.random()))
+    lines = dict(sorted(store.lines.items(), key=lambda _: chance.random()))
 
     assert plan(store.lines, after, rules, tag=tag, now=NOW, renames=renames) == plan(
         lines, shuffled, rules, tag=tag, now=NOW, renames=renames
