@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from vault_memory.defs.instance import _origin
 from vault_memory.defs.partitions import COMMIT_TAG, PLAN_TAG, SELECTION_TAG, VAULT_TAG
 from vault_memory.defs.sensors import Cursor
 from vault_memory.errors import StoreUnavailable
@@ -15,7 +16,10 @@ from vault_memory_tests.fixtures.fake_sync import FakeSynchronizer
 
 def _run_of(world: DagsterWorld, status: dg.DagsterRunStatus, **tags: str) -> dg.DagsterRun:
     job = world.definitions().resolve_job_def(world.names.sync_job)
-    return world.instance.create_run_for_job(job, status=status, tags={VAULT_TAG: world.names.schema, **tags})
+    origin = _origin(world.names)  # queued runs have one
+    return world.instance.create_run_for_job(
+        job, status=status, remote_job_origin=origin, tags={VAULT_TAG: world.names.schema, **tags}
+    )
 
 
 def test_a_commit_becomes_one_ranged_run_with_a_plan(world: DagsterWorld) -> None:
@@ -82,23 +86,17 @@ def test_nothing_is_asked_for_while_a_backfill_is_requested(world: DagsterWorld)
 
 def make_backfill(world: DagsterWorld, *keys: str) -> Any:
     """Record a backfill of some notes as requested, as the UI's button does."""
-    from dagster._core.execution.asset_backfill import AssetBackfillData  # noqa: PLC0415 - private, and only here
-    from dagster._core.execution.backfill import PartitionBackfill  # noqa: PLC0415 - as above
+    from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # noqa: PLC0415 - private
 
     world.instance.add_dynamic_partitions(world.names.partitions, list(keys))
-    assert AssetBackfillData
-    backfill = PartitionBackfill.from_asset_partitions(
+    backfill = PartitionBackfill(
         backfill_id="b1",
-        asset_graph=world.definitions().resolve_asset_graph(),
+        status=BulkActionStatus.REQUESTED,
+        from_failure=False,
+        tags={},
+        backfill_timestamp=time.time(),
         partition_names=list(keys),
         asset_selection=[world.names.notes],
-        backfill_timestamp=time.time(),
-        tags={},
-        dynamic_partitions_store=world.instance,
-        all_partitions=False,
-        title=None,
-        description=None,
-        run_config=None,
     )
     world.instance.add_backfill(backfill)
     return backfill
