@@ -34,7 +34,7 @@ from vault_memory.errors import VaultMemoryError
 from vault_memory.notes.paths import note_id, partition_key
 
 if TYPE_CHECKING:
-    from vault_memory.ingest.sync import Batch, NoteOutcome
+    from vault_memory.ingest.batch import Batch, NoteOutcome
 
 MAX_PARTITIONS_PER_BACKFILL_RUN: Final = 300
 _MAX_NAMED_FAILURES: Final = 20
@@ -64,7 +64,8 @@ def translated(session: VaultSession) -> Generator[None]:
         session.problem = f"{type(error).__name__} at {place.name}, {place.filename.rpartition('/')[2]}:{place.lineno}"
     else:
         return
-    raise dg.Failure(session.problem, allow_retries=False)
+    # "from None": Dagster stores the error in whose handling another one is raised, message and all.
+    raise dg.Failure(session.problem, allow_retries=False) from None
 
 
 @dataclass(frozen=True, slots=True)

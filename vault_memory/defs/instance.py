@@ -44,7 +44,8 @@ from vault_memory.notes.paths import partition_key
 from vault_memory.settings import Settings
 
 if TYPE_CHECKING:
-    from vault_memory.ingest.sync import NoteOutcome, Plan
+    from vault_memory.ingest.batch import NoteOutcome
+    from vault_memory.ingest.sync import VaultPlan
 
 CODE_LOCATION: Final = "vault_memory"  # as workspace.yaml names it
 _MODULE: Final = "vault_memory.definitions"
@@ -146,7 +147,7 @@ def run_in_process(
     settings: Settings,
     instance: dg.DagsterInstance,
     note_ids: Sequence[str],
-    plan: "Plan",
+    plan: "VaultPlan",
     *,
     wait_seconds: float | None = None,
     opener: Opener = open_synchronizer,
@@ -172,7 +173,7 @@ def run_in_process(
     run_id = make_new_run_id()
     with VaultSession(lambda: settings, opener) as session:
         wait = settings.sync.wait_seconds if wait_seconds is None else wait_seconds
-        _become_writer(instance, names, session, wait, holder=f"sync in process {os.getpid()}, run {run_id}")
+        _become_writer(instance, names, session, wait, holder=f"sync (process {os.getpid()})")
         bounds = make_range(instance, names.partitions, keys)
         tags = {**range_tags(names, bounds, keys, plan.commit), OWNER_TAG: owner_mark(run_id)}
         job = build_definitions(

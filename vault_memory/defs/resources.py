@@ -5,7 +5,7 @@ setting: those come from ``vault_memory.settings``, so that no run configuration
 """
 
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import dagster as dg
@@ -14,9 +14,10 @@ from vault_memory import settings as settings_module
 from vault_memory.settings import Settings
 
 if TYPE_CHECKING:
-    from vault_memory.ingest.sync import NoteOutcome, Synchronizer
+    from vault_memory.ingest.batch import NoteOutcome
+    from vault_memory.ingest.sync import Synchronizer
 
-Opener = Callable[[Settings], "Synchronizer"]
+Opener = Callable[[Settings], "AbstractContextManager[Synchronizer]"]
 
 MAX_RUN_WAIT_SECONDS: Final = 30.0
 
@@ -138,16 +139,16 @@ class HandOver(dg.IOManager):
     """
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, ...], object] = {}
+        self._held: dict[tuple[str, str], object] = {}
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """Keep an op's output."""
-        self._held[tuple(context.get_identifier())] = obj
+        self._held[context.step_key, context.name] = obj
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Return what the op before handed over in this run, or None."""
         upstream = context.upstream_output
-        return None if upstream is None else self._held.get(tuple(upstream.get_identifier()))
+        return None if upstream is None else self._held.get((upstream.step_key, upstream.name))
 
 
 @dg.io_manager(description="In memory, for one run.")

@@ -29,7 +29,7 @@ from vault_memory.errors import StoreUnavailable, VaultMemoryError, WriterBusyEr
 from vault_memory.notes.paths import partition_key
 
 if TYPE_CHECKING:
-    from vault_memory.ingest.sync import Plan, Synchronizer
+    from vault_memory.ingest.sync import Synchronizer, VaultPlan
 
 # Dagster looks at a sensor every 5 s at best, and ends a tick after 60 s: so wait for a commit inside the tick.
 POLL_SECONDS: Final = 0.15
@@ -100,6 +100,7 @@ class HeadTick:
             if busy := busy_with(self.instance, self.names):
                 return dg.SkipReason(busy)
         plan = synchronizer.plan()
+        synchronizer.refuse_mass_deletion(plan)
         if plan.note_ids:
             return self._request_notes(plan)
         with synchronizer.writer(_LOCK_WAIT_SECONDS, holder="sensor"):
@@ -118,7 +119,7 @@ class HeadTick:
                 return True
         return False
 
-    def _request_notes(self, plan: "Plan") -> dg.SensorResult:
+    def _request_notes(self, plan: "VaultPlan") -> dg.SensorResult:
         note_ids = next(iter(plan.batches(self.session.settings.sync.max_notes_per_run)))
         keys = [partition_key(note_id) for note_id in note_ids]
         # A sync from the command line moves partitions too, under the same lock.

@@ -8,11 +8,12 @@ from typing import Final
 
 import dagster as dg
 import psycopg
-from psycopg import conninfo, sql
+from psycopg import conninfo
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from vault_memory.errors import ConfigError, StoreError, StoreUnavailable
+from vault_memory.adapters import migrations
+from vault_memory.errors import ConfigError, StoreUnavailable
 
 DSN_VARIABLE: Final = "VAULT_MEMORY_DAGSTER_DSN"
 _STATEMENT_TIMEOUT_MILLISECONDS: Final = 60_000
@@ -61,24 +62,10 @@ def ensure_database(dsn: str) -> None:
     url = _url(dsn).set(drivername="postgresql")
     try:
         psycopg.connect(_text(url)).close()
-    except psycopg.OperationalError:
-        _create_database(url)  # psycopg has no sqlstate for "no such database": so try
-
-
-def _create_database(url: URL) -> None:
-    statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(url.database or ""))
-    try:
-        with psycopg.connect(_text(url.set(database="postgres")), autocommit=True) as connection:
-            connection.execute(statement)
-    except psycopg.errors.DuplicateDatabase:
-        raise StoreUnavailable(f"Dagster's database {url.database!r} is there, but cannot be entered") from None
-    except psycopg.OperationalError:
-        raise StoreUnavailable(f"no connection to Dagster's database {url.database!r}: is the server up?") from None
-    except psycopg.Error as error:
-        raise StoreError(
-            f"Dagster's database {url.database!r} cannot be made (sqlstate {error.sqlstate}): create it, or set "
-            f"{DSN_VARIABLE} to another one"
-        ) from None
+    except psycopg.OperationalError:  # it has no sqlstate for "no such database": so try
+        name = url.database or ""
+        if not migrations.ensure_database(_text(url.set(database="postgres")), name):
+            raise StoreUnavailable(f"Dagster's database {name!r} is there, but cannot be entered") from None
 
 
 def upgrade(instance: dg.DagsterInstance) -> None:
