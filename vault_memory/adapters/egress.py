@@ -30,12 +30,13 @@ from vault_memory.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 STORED_DIMENSIONS: Final = 1536
 """Width of every stored vector; narrower ones are padded with zeros, which keeps the cosine."""
 
 _HTTPS_PORT: Final = 443
+_UNIT_TOLERANCE: Final = 1e-6  # stored as 4-byte floats; most models answer unit vectors already
 
 
 def _nothing() -> Mapping[str, Any]:
@@ -311,15 +312,29 @@ class Answer:
     price_usd: float | None = None
 
 
-def read_answer(body: bytes, expected_count: int, dimensions: int, endpoint: Endpoint) -> Answer:
+def read_answer(
+    body: bytes,
+    expected_count: int,
+    dimensions: int,
+    endpoint: Endpoint,
+    *,
+    loads: Callable[[bytes], Any] = json.loads,
+) -> Answer:
     """Parse and check the body of a response with status 200.
+
+    Args:
+        body: As it was received.
+        expected_count: Texts in the request.
+        dimensions: Width that was asked for.
+        endpoint: Who answered.
+        loads: A faster parser of JSON, where one is loaded already; fails with ValueError.
 
     Raises:
         EmbeddingAnswerError: It is not JSON, or its vectors are not what was asked for.
         EmbeddingError: It is an error in the clothes of a success, as OpenRouter sends them.
     """
     try:
-        payload = json.loads(body)
+        payload = loads(body)
     except (ValueError, RecursionError):
         payload = None
     if not isinstance(payload, dict):
@@ -420,4 +435,6 @@ def unit_vector(numbers: Sequence[float]) -> tuple[float, ...]:
     """Return the vector at unit length, padded with zeros to 1,536 floats."""
     length = _length(numbers)
     padding = (0.0,) * (STORED_DIMENSIONS - len(numbers))
+    if abs(length - 1) < _UNIT_TOLERANCE:
+        return (*numbers, *padding)
     return (*(number / length for number in numbers), *padding)

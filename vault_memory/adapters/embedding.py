@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
 from vault_memory.adapters.batching import Limits, backoff_seconds, halves, pack
@@ -318,19 +320,20 @@ class OpenAIEmbedder:
 
         An interrupt (Ctrl-C, a terminated run) ends waiting and requests at once.
         """
-        run = _Run(self, on_vectors, keep_vectors=keep_vectors)
         unique = _distinct(texts)
-        if unique:
-            with asyncio.Runner() as runner:
-                runner.run(self._run(run, unique))
+        if not unique:
+            return EmbedResult()
+        run = _Run(self, on_vectors, keep_vectors=keep_vectors)
+        with asyncio.Runner() as runner:
+            runner.run(self._run(run, unique))
         self._log(run.result)
         return run.result
 
     async def _run(self, run: _Run, texts: Sequence[EmbedText]) -> None:
         from vault_memory.adapters import embedding_http  # noqa: PLC0415 - the SDK takes half a second
 
-        if self.endpoint.scheme == "https" and self._tls is None:
-            self._tls = embedding_http.tls_context()
+        if self._tls is None:
+            self._tls = embedding_http.tls_context(self.endpoint)
         async with embedding_http.open_client(
             self.endpoint,
             self._api_key,
@@ -389,6 +392,8 @@ class _Run:
         self._pause_until = 0.0
         self._first = asyncio.Lock()
         self._slots = asyncio.Semaphore(max(1, self._settings.concurrency))
+        # The SDK's own parser takes a fifth of the time of json.loads, which would cap the rate at 2,400 texts/s.
+        self._read_answer = partial(read_answer, loads=import_module("jiter").from_json)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="vault-memory-decode")
 
     async def all(self, client: EmbeddingClient, texts: Sequence[EmbedText]) -> None:
@@ -484,7 +489,7 @@ class _Run:
 
     def _decode(self, body: bytes, count: int) -> Answer | EmbeddingError:
         try:
-            return read_answer(body, count, self._embedder.dimensions, self._embedder.endpoint)
+            return self._read_answer(body, count, self._embedder.dimensions, self._embedder.endpoint)
         except EmbeddingError as error:
             return error.with_traceback(None)
 
