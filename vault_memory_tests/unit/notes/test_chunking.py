@@ -189,11 +189,34 @@ class TestObsidian:
         """Lines that are comment alone are left out; the others keep their lines."""
         (only,) = _chunks("a", "%%", "# hidden", "", "hidden", "%%", "b")
 
-        assert ("a\nb", "a\nb", 1, 7) == (only.content.replace("\n\n", "\n").replace("\n\n", "\n"), only.embed_text.replace("\n\n", "\n"), only.start_line, only.end_line)
+        assert ("a\nb", "a\nb", 1, 7) == (
+            only.content.replace("\n\n", "\n").replace("\n\n", "\n"),
+            only.embed_text.replace("\n\n", "\n"),
+            only.start_line,
+            only.end_line,
+        )
 
     def test_callouts_tasks_formulas_footnotes_and_html_are_text(self):
         """Nothing of what people write is lost."""
-        lines = ["> [!note] Title", "> body", "", "- [ ] task", "- [x] done", "", "$$", "x = 1", "$$", "", "a[^1]", "", "[^1]: foot", "", "<div>", "html", "</div>"]
+        lines = [
+            "> [!note] Title",
+            "> body",
+            "",
+            "- [ ] task",
+            "- [x] done",
+            "",
+            "$$",
+            "x = 1",
+            "$$",
+            "",
+            "a[^1]",
+            "",
+            "[^1]: foot",
+            "",
+            "<div>",
+            "html",
+            "</div>",
+        ]
         (only,) = _chunks(*lines)
 
         assert "\n".join(lines) == only.content == only.embed_text
