@@ -1,0 +1,217 @@
+"""Does a value look like a secret, or like talk about one?
+
+Belongs here: tests of one short string (shape, randomness, placeholder, reference). Does not: where the
+string was found, or what label stood before it (``secret_labels``). Everything is linear in the length of
+the value, which callers bound.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from typing import Final
+
+MAX_VALUE_CHARACTERS: Final = 400
+
+_SAMPLE_WORDS: Final = (
+    "your you my our the some any this that a an of for to and or with is it in on at by as not no here there "
+    "example sample placeholder template demo dummy fake mock test testing tester temp tmp foo bar baz qux "
+    "quux changeme change replace insert enter fill set put add use redacted removed hidden masked secure insecure unsafe "
+    "strong weak simple plain long short super very really top new old current previous next last first second "
+    "default initial random generated unknown none null nil undefined empty blank value values string str text "
+    "char varchar bytes byte bool int integer number object array list type field param parameter arg name "
+    "password passwords passwd passw passwort pass passphrase passcode pwd pw secret secrets token tokens "
+    "key keys api apikey auth bearer basic access refresh client server app application service session "
+    "cookie id uuid user users username usr login admin administrator root guest public private shared master "
+    "account owner member manager operator postgres postgresql mysql mariadb mongo mongodb redis rabbitmq "
+    "sqlserver oracle database db data host hostname localhost port url uri path file dir env var config "
+    "conf settings option vault dagster airflow grafana jenkins minio minioadmin elastic kibana docker "
+    "kubernetes github gitlab google aws azure openai anthropic slack stripe telegram discord bot web "
+    "webhook dev development stage staging prod production local ci build hash hashed encrypted encoded "
+    "decoded base salt hmac sign signed signing signature encryption private publickey rsa jwt oauth otp totp "
+    "mfa code codes hello world welcome letmein qwerty qwertyuiop asdf asdfgh asdfghjkl zxcv zxcvbn abc abcd "
+    "abcde abcdef abcdefg abcdefgh xyz iloveyou monkey dragon football sunshine princess hunter trustno "
+    "correct horse battery staple keyboard cat supersecret topsecret notsecret verysecret s3cret s3cr3t "
+    "p4ss p4ssw0rd p4ssword passw0rd pa55w0rd pa55word pa55 p@ss p@ssw0rd p@ssword wrong right invalid valid "
+    "bad good confirm confirmation reset forgot forgotten required optional length min max minimum "
+    "maximum char chars characters word words line please something anything whatever must should will "
+    "john jane doe alice bob carol dave eve me mypass userpass userpwd proxyuser proxypass proxypwd "
+    "ok true false yes on off see go java python node react spring boot"
+).split()  # fmt: skip
+
+_REFERENCE: Final = (
+    r"\$\{|\$\(|\{\{|\}\}|\{%|<%|%\(|#\{|@\{|\[\["  # templates
+    r"|\A[$%@:&]?[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+%?\Z"  # NAMES_LIKE_THIS, $VAR, %VAR%
+    r"|\A\$[A-Za-z_][A-Za-z0-9_:]*\Z|\A%[A-Za-z_]+%\Z|\A%[sdr@]"
+    r"|\A(?:op|vault|keychain|keyring|ssm|secretsmanager|gcpsm|awskms|azurekeyvault|file|pass|env|bws|doppler|akv|arn|sops|ref\+\w+|urn)(?::|//)"
+    r"|\A!(?:vault|secret|env|include|Ref|Sub|GetAtt)\b|\AENC\[|\AENC\(|\A\{cipher\}|\$ANSIBLE_VAULT"
+    r"|\A[\w$]+(?:\.[A-Za-z_$][\w$]*)+\Z|\A[\w$.]+(?:\[|\(|->|::)|\A[\w.]+\(\)|\A&?\*?[\w]+::"  # code
+    r"|\A(?:new|await|async|return|lambda|func|function|typeof|this|self|process|os|req|request|config|ctx|props)\b[ .\[(]"
+    r"|\A(?:https?|ftp|wss?|git|ssh|s3|gs)://|\A(?:/|\./|\.\./|~/|[A-Za-z]:\\)[\w.\-/\\]*"  # addresses and paths
+    r"|\A[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\Z"  # mail addresses
+    r"|\A(?:projects|secrets?|kv|secret/data|ssh|keys?)/[\w./-]+\Z"
+    r"|\.(?:txt|json|ya?ml|pem|key|crt|cer|p12|pfx|env|toml|ini|conf|cfg|md|html?|php|js|ts|py|go|rs|java|sh|gpg|kdbx|com|org|net|io|dev|cn)\Z"
+    r"|\A(?:sha\d{1,3}|md5|blake\w{1,3})[-:=$]|\ASHA256:|\Assh-(?:rsa|ed25519|dss)|\Aecdsa-|\AAAAA[BCE]3Nza|\A\$(?:2[aby]|argon2|apr1|[156y])\$|\A\{SSHA"
+)
+_SAMPLE: Final = (
+    r"(?i)\.\.\.|…|\*\*\*|•|●|x{4}|_{3}|\?{3}|-{4}|#{3}|0{6}|1{6}"
+    r"|example|sample|placeholder|change.?me|change.?this|replace.?(?:me|with|this)|redacted|masked|your.?(?:own|api|key|token|secret|pass|app|client|account|name|real|"
+    r"strong|secure|access|auth|bot|pw|db|user|server|host)|your[_-]|[_-]here\b|insert.?|dummy|lorem|foo.?bar|fake|not.?real|deadbeef|cafebabe"
+    r"|012345678|123456789|abcdefgh|qwertyui|asdfghjk|987654321|a1b2c3|1a2b3c|abc123|123abc|abcd1234|aabbcc|112233|<[^>]*>?|\A[\[({<]|[\])}>]\Z"
+)
+_TECHNICAL: Final = (
+    r"(?i)\A(?:[a-z]*(?:sha|md|aes|rsa|utf|base|oauth|ipv|http|x|h|s|p|pbkdf|argon|bcrypt|scrypt|ripemd|blake|"
+    r"ed|secp|win|mp|vp|pkcs|iso|ec|k|cp|rfc|cve|fido|u2f|wpa|tls|ssl|ntlm|v|ver|version|es|hs|rs|ps|id|hex|web|"
+    r"int|uint|float|double|varchar|char|string|python|node|java|php|ubuntu|debian|postgres|mysql|cuda|log|i18n|l10n)[-_]?\d{1,5}(?:[-_.]?[a-z0-9]{1,8}){0,3}"
+    r"|v?\d+(?:\.\d+)+(?:[-+.]?[a-z0-9.]+)?|\d+(?:[.,]\d+)?[-]?[a-z%°µ]{1,6}(?:/[a-z]+)?|\d{1,4}[-/.:]\d{1,2}(?:[-/.:]\d{1,4})?(?:t[\d:.z+-]*)?"
+    r"|\d+[-~–]\d+[a-z]*|0x[0-9a-f]{1,8}|\d+(?:st|nd|rd|th)|#[0-9a-f]{3,8}|[a-z]+[-_]\d{1,2}|[\d.,:/+\-]+|aes-\d+-\w+|1password|\d+fa|level\d+|[a-z]+\d?)\Z"
+)
+_UUID: Final = r"(?i)\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z"
+_HEX: Final = r"(?i)\A(?:0x)?[0-9a-f]+\Z"
+_TOKEN: Final = r"\A[!-~]+\Z"
+_WORD_RUN: Final = r"[A-Za-z]+"
+_SAMPLE_LEFTOVER: Final = 2
+
+_COMMON_BIGRAMS: Final = frozenset(
+    "th he in er an re nd at on nt ha es st en ed to it ou ea hi is or ti as te et ng of al de se le sa si ar ve "
+    "ra ld ur ro ri io ic ne me li ll ch ma om be ce co ta ho el no ac ct us il la ly ec ns ot un ai ss ee di tr "
+    "lo ge ut ge em ir id so pe po wh pr sh ol wi ul ow ni ad ay am ie im ts mo ca ev ex ke mp ag pa ap ci fo fr "
+    "ig do op su ga rs ei up mi ck tt pl cl gr gh ab bl br cr cu da dr ef eg ep fi ff fe ft gi go gu ks ki lu lt "
+    "ms mb mu na nc nk nu oa ob od oi oo os ov pi pp pt qu rd rk rm rn rt ru rv rl sc sk sl sp sw sy tu tw ty ub "
+    "ua ud ue ug ui um va vi wa we wo ys".split()
+)  # fmt: skip
+
+
+@cache
+def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """Compile a pattern on first use: most notes need few of them."""
+    return re.compile(pattern, flags)
+
+
+@cache
+def _sample_word_pattern() -> re.Pattern[str]:
+    """One alternation of all sample words, longest first, over lower-case text."""
+    words = sorted(set(_SAMPLE_WORDS), key=lambda word: (-len(word), word))
+    return re.compile("|".join(map(re.escape, (word for word in words if len(word) > _SAMPLE_LEFTOVER))))
+
+
+def entropy(value: str) -> float:
+    """Shannon entropy of the characters of a string, in bits a character."""
+    size = len(value)
+    return -sum(count / size * math.log2(count / size) for count in (value.count(char) for char in set(value)))
+
+
+def wordiness(value: str) -> float:
+    """Share of adjacent letter pairs that are common in English: words about 0.8, random text about 0.25."""
+    pairs = [run[i : i + 2] for run in compiled(_WORD_RUN).findall(value.lower()) for i in range(len(run) - 1)]
+    return sum(pair in _COMMON_BIGRAMS for pair in pairs) / len(pairs) if pairs else 0.0
+
+
+def is_placeholder(value: str) -> bool:
+    """Tell whether a value only stands for a secret: ``YOUR_API_KEY``, ``xxxx``, ``${VAR}``, ``hunter2``."""
+    if len(set(value)) <= max(2, len(value) // 10) or compiled(_SAMPLE).search(value):
+        return True
+    return is_reference(value) or is_sample_word(value)
+
+
+def is_sample_word(value: str) -> bool:
+    """Tell whether nothing but sample words, digits and punctuation makes up the value."""
+    lowered = value.lower()
+    if lowered in _SAMPLE_WORDS:
+        return True
+    if not any(map(str.isalpha, lowered)):
+        return False
+    rest = _sample_word_pattern().sub("", lowered)
+    return rest != lowered and sum(map(str.isalpha, rest)) <= _SAMPLE_LEFTOVER
+
+
+def is_reference(value: str) -> bool:
+    """Tell whether a value is code, a variable, a path, an address, a digest or a pointer into a secret store."""
+    return compiled(_REFERENCE).search(value) is not None
+
+
+def is_trivial_number(digits: str) -> bool:
+    """Tell whether digits are a sequence, a repetition or a year: what examples are made of."""
+    steps = {(int(b) - int(a)) % 10 for a, b in zip(digits, digits[1:], strict=False)}
+    halves = len(digits) > 5 and digits[: len(digits) // 2] == digits[len(digits) // 2 :]
+    return len(steps) <= 1 or len(set(digits)) <= 1 or halves or digits in {"123123", "112233", "1234567890"}
+
+
+def is_password(value: str, *, firm: bool = True) -> bool:
+    """Tell whether a value has the shape of a password that somebody chose or generated.
+
+    Args:
+        value: The candidate, without quotes.
+        firm: Whether a colon, an equals sign or quotes tied it to its label; prose needs a stronger shape.
+    """
+    size = len(value)
+    if not 6 <= size <= 128 or not compiled(_TOKEN).match(value) or is_placeholder(value):
+        return False
+    if compiled(_TECHNICAL).match(value):
+        return _is_random_word(value)
+    lower = any(char.islower() for char in value)
+    upper = any(char.isupper() for char in value)
+    digits = sum(char.isdigit() for char in value)
+    marks = {char for char in value if not char.isalnum()}
+    if digits and (lower or upper):
+        if marks or (lower and upper):
+            return not _is_identifier(value)
+        return digits >= 2 and (firm or size >= 8) and not _is_identifier(value)
+    if lower or upper:
+        if marks & set("!@#$%^&*"):
+            return lower and upper and size >= 8 and not marks & set("=?/<>()[]{}\\|") and wordiness(value) < 1
+        return not marks and _is_random_word(value)
+    return False
+
+
+def _is_identifier(value: str) -> bool:
+    """Tell names from passwords: ``user_id_1``, ``my-app-v2``, ``forgot-password/3``; words with a small number."""
+    if not compiled(r"\A[A-Za-z]+(?:[-_./:][A-Za-z]+)*[-_./:]?v?\d{1,2}\Z").match(value):
+        return compiled(r"\A[a-z]+(?:[-_/.][a-z0-9]+){2,}\Z").match(value) is not None and wordiness(value) > 0.6
+    return wordiness(value) > 0.6
+
+
+def _is_random_word(value: str) -> bool:
+    """Tell whether letters without any digit were drawn at random."""
+    if not value.isalpha() or len(value) < 8:
+        return False
+    if value.islower() or value.isupper():
+        return len(value) >= 12 and wordiness(value) < 0.35 and entropy(value) > 2.8
+    turns = sum(a.islower() != b.islower() for a, b in zip(value, value[1:], strict=False))
+    return turns >= 4 and wordiness(value) < 0.45
+
+
+def is_random(value: str, minimum: int = 16, *, hexadecimal: bool = True, uuid: bool = False) -> bool:
+    """Tell whether a machine made this value.
+
+    Args:
+        value: The candidate, without quotes.
+        minimum: Its least length.
+        hexadecimal: Whether hexadecimal digits alone count (a label says so); else they are digests.
+        uuid: Whether a UUID counts.
+    """
+    size = len(value)
+    if not minimum <= size <= MAX_VALUE_CHARACTERS or not compiled(_TOKEN).match(value) or is_placeholder(value):
+        return False
+    if compiled(_UUID).match(value):
+        return uuid
+    digits = sum(char.isdigit() for char in value)
+    letters = sum(char.isalpha() for char in value)
+    if compiled(_HEX).match(value):
+        return hexadecimal and size >= max(minimum, 20) and digits >= 3 and letters >= 3 and entropy(value) > 2.8
+    if not letters or entropy(value) < min(3.6, 0.8 * math.log2(size)):
+        return False
+    if not digits:
+        # Letters alone are random only if their case jumps or their pairs are no word's.
+        return size >= 20 and wordiness(value) < 0.4 and not value.islower()
+    return wordiness(value) < 0.62 or (digits >= 4 and wordiness(value) < 0.7)
+
+
+def is_token_body(value: str) -> bool:
+    """Tell whether what follows a vendor's prefix is a real token's body rather than a stand-in."""
+    if len(set(value)) < min(10, len(value) * 2 // 5) or compiled(_SAMPLE).search(value):
+        return False
+    if value.isalpha() and len(value) > 12 and wordiness(value) > 0.6:
+        return False
+    return entropy(value) > 2.3 and not (wordiness(value) > 0.72 and sum(char.isdigit() for char in value) < 4)

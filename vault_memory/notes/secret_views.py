@@ -1,0 +1,284 @@
+"""Other readings of a note, each mapped back to its file lines.
+
+A secret that is wrapped, escaped, encoded or written with look-alike letters is still a secret to whoever
+reads it, an agent included. Belongs here: turning one text into the texts it can be read as. Does not: what
+a secret looks like.
+
+::
+
+    text -> invisible -> nfkc -> confusables -> entities -> markup -> percent     each built on the one before
+                                                                    └-> joined, reversed, base64 (twice)
+
+A view exists only where it differs from the one before. No step makes text longer than a small multiple of
+its input, all decoded pieces of a depth form one view, and ``MAX_DECODED_CHARACTERS`` bounds them together:
+where that is not enough, ``DecodeBudgetError`` says so and the caller fails closed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import unicodedata
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
+
+from vault_memory.notes.secret_values import compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAX_DECODED_CHARACTERS: Final = 4 * 1024 * 1024
+MAX_DEPTH: Final = 2
+
+# Format characters, fillers that show nothing, variation selectors and strokes drawn over a letter.
+_INVISIBLE: Final = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\uffff\u0332-\u0338\u20d2\u20d3\u2800\U000e0000-\U000e0fff\U0001d173-\U0001d17a"
+)
+_TAG_OFFSET: Final = 0xE0000
+_CONFUSABLES: Final = str.maketrans(
+    "АВЕЅЗІЈКМНОРСТУХЬЫаеіјорсухѕһԁԛԝвкмнтгпԍьΑΒΕΖΗΙΚΜΝΟΡΤΥΧαβγεικνορτυχωϲϳᎪᏴᏟᎬᎻᎫᏦᏞᎷᏢᏚᎢᏙᏔᏃՏօսհոցɑɡɩʀɪʏıȷɴᴀᴄᴅᴇᴊᴋᴍᴏᴘᴛᴜᴠᴡᴢℓ‐‑‒–—−﹣ꞏ․∶꞉ˑ＿",
+    "ABES3IJKMHOPCTYXbIaeijopcyxshdqwbkmhtrngbABEZHIKMNOPTYXaBYeiKvopTuxwcjABCEHJKLMPSTVWNSouhnga"
+    "giRIYijNACDEJKMOPTUVWZl-------..:::_",
+)
+_ENTITY: Final = r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,24});?"
+_ESCAPE: Final = r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~]))"
+_INLINE: Final = (
+    "a|abbr|b|big|code|del|dfn|em|font|i|ins|kbd|label|mark|nobr|q|s|samp|small|span|strike|strong|sub|sup|tt|u|var|wbr"
+)
+_BLOCK: Final = "blockquote|br|dd|details|div|dl|dt|h[1-6]|hr|li|ol|p|pre|section|summary|table|tbody|thead|tr|ul"
+_MARKUP: Final = (
+    rf"(?i)<!--[^<>\n]{{0,80}}-->|</?(?:{_INLINE})(?:\s[^<>\n]{{0,200}})?/?>"
+    rf"|(?P<cell></?t[dh](?:\s[^<>\n]{{0,200}})?>)|(?P<block></?(?:{_BLOCK})(?:\s[^<>\n]{{0,200}})?/?>)"
+    r"|(?P<link>!?\[\[(?:[^\[\]|\n]{0,200}\|)?|\]\])|\*{1,3}|~~|==(?=[^=\s])|`{1,3}"
+)
+_PERCENT: Final = r"(?:%[0-9A-Fa-f]{2})+"
+_JOIN: Final = (
+    r"(?<=[A-Za-z0-9+/=_.:@-])[ \t]{0,40}\\?[ \t]{0,8}\n[ \t>]{0,40}(?=[A-Za-z0-9+/=_.@-])"
+    r"""|["'`][ \t]{0,20}(?:\\?\n[ \t>]{0,40})?(?:\+|\.{1,2}|\|\||&|<>)?[ \t]{0,20}(?:\\?\n[ \t>]{0,40})?[fFrRbBuU]{0,2}["'`]"""
+)
+_BLOB: Final = r"[A-Za-z0-9+/_-]{20,}={0,2}"
+_BLOB_LINES: Final = r"(?:^[ \t>|]{0,40}[A-Za-z0-9+/]{16,}={0,2}[ \t]{0,8}$\n?){2,}"
+_HEX_BLOB: Final = r"(?:[0-9a-f]{2}){20,}|(?:[0-9A-F]{2}){20,}"
+_REVERSED_ENDS: Final = (
+    "-1v-ro-ks", "-tna-ks", "-jorp-ks", "_phg", "_ohg", "_shg", "_uhg", "_rhg", "_tap_buhtig", "-taplg", "_fh",
+    "AIKA", "AISA", "azIA", "-bxox", "-pxox", "_evil_ks", "_evil_kr", "_mpn", "-ipyp", "_ksg", "-iax", "_8r", "-GS", "JyeJ",
+)  # fmt: skip
+_TOKEN: Final = r"[A-Za-z0-9_.-]{24,}"
+_PRINTABLE_SHARE: Final = 0.97
+_NFKC_GROWTH: Final = 4096
+
+
+class DecodeBudgetError(Exception):
+    """A note decodes to more text than a scan looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One reading of a note.
+
+    Attributes:
+        name: What was done to the text.
+        text: The reading itself.
+        removed: Offsets at which newlines of the file were taken out, ascending.
+        pieces: For decoded text: offsets at which pieces start, ascending, each with its file line.
+        crossing: Only matches that lie over a removed newline or join count; the rest was seen before.
+    """
+
+    name: str
+    text: str = field(repr=False)
+    removed: tuple[int, ...] = ()
+    pieces: tuple[tuple[int, int], ...] = ()
+    crossing: tuple[int, ...] | None = None
+    newlines: list[int] = field(default_factory=list[int], repr=False)
+
+    def line_at(self, offset: int) -> int:
+        """Give the file line (1-based) of an offset in this view."""
+        if self.pieces:
+            return self.pieces[max(0, bisect_right(self.pieces, (offset, 1 << 60)) - 1)][1]
+        if not self.newlines:
+            self.newlines.append(-1)
+            self.newlines.extend(match.start() for match in compiled(r"\n").finditer(self.text))
+        return bisect_right(self.newlines, offset - 1) + bisect_right(self.removed, offset)
+
+    def counts(self, start: int, end: int) -> bool:
+        """Tell whether a match is news in this view."""
+        if self.crossing is None:
+            return True
+        at = bisect_right(self.crossing, start)
+        return at < len(self.crossing) and self.crossing[at] < end
+
+
+def views(text: str) -> Iterator[View]:
+    """Give every reading of a text, the text itself first.
+
+    Raises:
+        DecodeBudgetError: What is encoded in the text is too much to look at.
+    """
+    current = text
+    yield View("text", current)
+    for name, step in _STEPS:
+        changed = step(current)
+        if changed != current:
+            current = changed
+            yield View(name, current)
+    base = View("plain", current)
+    joined = _join(current)
+    if joined.crossing:
+        yield joined
+    yield from _reversed_tokens(base)
+    yield from _decoded(base)
+
+
+def _strip_invisible(text: str) -> str:
+    if text.isascii():
+        return text
+    return compiled(f"[{_INVISIBLE}]").sub(_tag_to_ascii, text)
+
+
+def _tag_to_ascii(match: re.Match[str]) -> str:
+    code = ord(match.group()) - _TAG_OFFSET
+    return chr(code) if 0x20 <= code < 0x7F else ""
+
+
+def _nfkc(text: str) -> str:
+    if text.isascii():
+        return text
+    folded = unicodedata.normalize("NFKC", text)
+    if len(folded) > 2 * len(text) + _NFKC_GROWTH:
+        # One ligature can become 18 letters: a note made of them hides more than it says.
+        raise DecodeBudgetError
+    return folded
+
+
+def _fold_confusables(text: str) -> str:
+    return text if text.isascii() else text.translate(_CONFUSABLES)
+
+
+def _unescape_entities(text: str) -> str:
+    for _ in range(MAX_DEPTH):
+        if "&" not in text or not compiled(_ENTITY).search(text):
+            break
+        text = compiled(_ENTITY).sub(_entity, text)
+    return text
+
+
+def _entity(match: re.Match[str]) -> str:
+    from html import unescape  # noqa: PLC0415 - its table of names is loaded only where an entity stands
+
+    return unescape(match.group()).replace("\n", " ").replace("\r", " ")
+
+
+def _strip_markup(text: str) -> str:
+    if "\\" in text:
+        text = compiled(_ESCAPE).sub(_unescape_character, text)
+    return compiled(_MARKUP).sub(_drop_markup, text)
+
+
+def _unescape_character(match: re.Match[str]) -> str:
+    code = match[1] or match[2]
+    char = chr(int(code, 16)) if code else match[3]
+    return " " if char in "\n\r" else char
+
+
+def _drop_markup(match: re.Match[str]) -> str:
+    if match.lastgroup is None:
+        return ""
+    return {"cell": "|", "block": " "}.get(match.lastgroup, "")
+
+
+def _unquote_percent(text: str) -> str:
+    for _ in range(MAX_DEPTH):
+        if "%" not in text or not compiled(_PERCENT).search(text):
+            break
+        text = compiled(_PERCENT).sub(_unquote, text)
+    return text
+
+
+def _unquote(match: re.Match[str]) -> str:
+    return unquote_to_bytes(match.group()).decode(errors="replace").replace("\n", " ").replace("\r", " ")
+
+
+_STEPS: Final[tuple[tuple[str, Callable[[str], str]], ...]] = (
+    ("invisible", _strip_invisible),
+    ("nfkc", _nfkc),
+    ("confusables", _fold_confusables),
+    ("entities", _unescape_entities),
+    ("markup", _strip_markup),
+    ("percent", _unquote_percent),
+)
+
+
+def _join(text: str) -> View:
+    """Close up wrapped tokens and concatenated strings."""
+    parts: list[str] = []
+    removed: list[int] = []
+    crossing: list[int] = []
+    end = size = 0
+    for match in compiled(_JOIN).finditer(text):
+        parts.append(text[end : match.start()])
+        size += match.start() - end
+        crossing.append(size)
+        removed.extend([size] * match.group().count("\n"))
+        end = match.end()
+    parts.append(text[end:])
+    return View("joined", "".join(parts), removed=tuple(removed), crossing=tuple(crossing))
+
+
+def _reversed_tokens(view: View) -> Iterator[View]:
+    """Turn tokens around that end as a vendor's token begins."""
+    if any(end in view.text for end in _REVERSED_ENDS):
+        tokens = [match for match in compiled(_TOKEN).finditer(view.text) if match.group().endswith(_REVERSED_ENDS)]
+        yield from _from_pieces("reversed", [(match.group()[::-1], view.line_at(match.start())) for match in tokens])
+
+
+def _decoded(view: View) -> Iterator[View]:
+    """Decode base64 and hexadecimal text, and once more what that gives."""
+    spent = 0
+    for _ in range(MAX_DEPTH):
+        pieces: list[tuple[str, int]] = []
+        for pattern in (_BLOB, _BLOB_LINES, _HEX_BLOB):
+            for match in compiled(pattern, re.MULTILINE).finditer(view.text):
+                piece = _decode(match.group(), hexadecimal=pattern is _HEX_BLOB)
+                spent += len(piece)
+                if spent > MAX_DECODED_CHARACTERS:
+                    raise DecodeBudgetError
+                if piece:
+                    pieces.append((piece, view.line_at(match.start())))
+        deeper = list(_from_pieces("base64", pieces))
+        if not deeper:
+            return
+        view = deeper[0]
+        yield view
+
+
+def _decode(blob: str, *, hexadecimal: bool) -> str:
+    """Decode one blob; empty where the result is no text."""
+    if hexadecimal:
+        data = binascii.unhexlify(blob)
+    else:
+        blob = compiled(r"[\s>|=]+").sub("", blob).replace("-", "+").replace("_", "/")
+        blob = blob[: len(blob) - (len(blob) % 4 == 1)]
+        data = base64.b64decode(blob + "=" * (-len(blob) % 4))
+    head = data[:64]
+    # Most blobs are digests, pictures and words: four in five are told by their first bytes.
+    if sum(byte < 9 or 13 < byte < 32 or byte == 127 for byte in head) > len(head) * (1 - _PRINTABLE_SHARE):
+        return ""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return ""
+    return text if sum(map(str.isprintable, text)) + text.count("\n") >= len(text) * _PRINTABLE_SHARE else ""
+
+
+def _from_pieces(name: str, pieces: list[tuple[str, int]]) -> Iterator[View]:
+    if pieces:
+        starts: list[tuple[int, int]] = []
+        size = 0
+        for piece, line in pieces:
+            starts.append((size, line))
+            size += len(piece) + 2
+        yield View(name, "\n\n".join(piece for piece, _ in pieces), pieces=tuple(starts))
