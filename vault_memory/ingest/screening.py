@@ -5,9 +5,9 @@ Belongs here: the life of the workers, and what a dead or late one means for its
 
 A regular expression cannot be interrupted from within its process, and a signal handler or a thread would have
 to wait for it. So every note crosses a pipe and its parsed form comes back, which costs 0.6 ms (3 kB, a busy
-machine); in exchange the limit holds for anything a note can trigger, the Markdown parser included. It counts time as a clock does, waits for a busy machine included.
-The worker is a plain subprocess: a run process of Dagster has threads, which a fork would copy half alive, and
-``multiprocessing`` would import its main module again.
+machine); in exchange the limit holds for anything a note can trigger, the Markdown parser included. It counts time
+as a clock does, waits for a busy machine included. The worker is a plain subprocess: a run process of Dagster has
+threads, which a fork would copy half alive, and ``multiprocessing`` would import its main module again.
 """
 
 from __future__ import annotations
