@@ -49,7 +49,7 @@ CJK: Final = (
 # Vowel signs and accents that NFKC leaves on their own; ``\\w`` does not hold them and would cut the word.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0dff\u0e31-\u0e4e"
 _WORD = rf"[^\W_{CJK}]+(?:[{_MARKS}]+[^\W_{CJK}]*)*"
-_RUN = re.compile(rf"(?P<cjk>[{CJK}]+)|_*(?P<word>{_WORD}(?:[-_.'/:@&+]{{1,2}}{_WORD})*(?:\+\+|#)?)")
+_RUN = re.compile(rf"(?P<cjk>[{CJK}]+)|(?P<word>{_WORD}(?:[-_.'/:@&+]{{1,2}}{_WORD})*(?:\+\+|#)?)")
 _OUTER = re.compile(r"[./:@&+]+")
 _INNER = re.compile(r"[-_.'/:@&+#]+")
 _HUMP = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")

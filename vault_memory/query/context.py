@@ -309,7 +309,7 @@ def _is_border(text: str, position: int) -> bool:
         while start and _is_flag(text[start - 1]):
             start -= 1
         return (position - start) % 2 == 0
-    return not (_is_hangul(before) and _is_jamo(after))
+    return not (_is_hangul(before) and _is_hangul(after) and (_is_jamo(before) or _is_jamo(after)))
 
 
 def _is_flag(character: str) -> bool:

@@ -1,0 +1,92 @@
+"""From two legs to one order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vault_memory.query.fusion import Candidate, fuse, script_of
+
+
+def order(candidates, *, script="latin", semantic=True):
+    return [candidate.id for _, candidate in fuse(candidates, script=script, semantic=semantic)]
+
+
+def test_one_leg_alone_keeps_its_order():
+    """Without the other leg nothing is there to fuse."""
+    vector = [Candidate(str(i), "latin", vector_rank=i, similarity=1 - i / 10) for i in (3, 1, 2)]
+    keyword = [Candidate(str(i), "latin", keyword_rank=i, keyword_score=9.0 - i, coverage=0.1) for i in (3, 1, 2)]
+    assert ["1", "2", "3"] == order(vector) == order(keyword)
+
+
+def test_both_legs_beat_one():
+    """A candidate that both legs know comes before the best of either."""
+    assert "both" == order(
+        [
+            Candidate("dense", "latin", vector_rank=1, similarity=0.80),
+            Candidate("words", "latin", similarity=0.1, keyword_rank=1, keyword_score=10, coverage=0.6),
+            Candidate("both", "latin", vector_rank=2, similarity=0.79, keyword_rank=2, keyword_score=9, coverage=0.6),
+            Candidate("last", "latin", vector_rank=3, similarity=0.2),
+        ]
+    )[0]
+
+
+def test_the_other_language_is_not_outvoted():
+    """A Chinese note that answers an English question best is not pushed back by notes that share its words."""
+    english = [
+        Candidate(
+            f"en{i}", "latin", vector_rank=i + 2, similarity=0.3 - i / 100, keyword_rank=i, keyword_score=9 - i, coverage=0.5
+        )
+        for i in (1, 2, 3)
+    ]
+    answer = Candidate("zh", "cjk", vector_rank=1, similarity=0.8)
+    assert "zh" == order([*english, answer])[0]
+
+
+def test_weak_keywords_are_heard_little():
+    """A leg that matches a tenth of the question does not overrule the meaning."""
+    assert "dense" == order(
+        [
+            Candidate("dense", "latin", vector_rank=1, similarity=0.8),
+            Candidate("noise", "latin", vector_rank=9, similarity=0.2, keyword_rank=1, keyword_score=3, coverage=0.1),
+        ]
+    )[0]
+
+
+def test_vectors_of_spelling_do_not_overrule_words():
+    """Hashing knows nothing that keywords do not: the keyword leg decides."""
+    assert "words" == order(
+        [
+            Candidate("letters", "latin", vector_rank=1, similarity=0.5),
+            Candidate("words", "latin", vector_rank=9, similarity=0.1, keyword_rank=1, keyword_score=9, coverage=0.6),
+        ],
+        semantic=False,
+    )[0]
+
+
+CANDIDATES = st.lists(
+    st.builds(
+        Candidate,
+        id=st.uuids().map(str),
+        script=st.sampled_from(["cjk", "latin"]),
+        vector_rank=st.none() | st.integers(1, 100),
+        similarity=st.none() | st.floats(-1, 1),
+        keyword_rank=st.none() | st.integers(1, 100),
+        keyword_score=st.none() | st.floats(0, 100),
+        coverage=st.floats(0, 1),
+    ),
+    unique_by=lambda candidate: candidate.id,
+)
+
+
+@given(CANDIDATES, st.booleans(), st.sampled_from(["cjk", "latin"]))
+def test_scores_are_shares_and_nobody_is_lost(candidates, semantic, script):
+    """Any candidates: all come back, scores lie between 0 and 1, the order does not depend on the input's."""
+    fused = fuse(candidates, script=script, semantic=semantic)
+    assert sorted(item.id for item in candidates) == sorted(item.id for _, item in fused)
+    assert all(0 <= score <= 1 for score, _ in fused)
+    assert fused == fuse(candidates[::-1], script=script, semantic=semantic)
+
+
+def test_script_is_by_share():
+    """A few Chinese words in an English text do not make it Chinese, and the reverse."""
+    assert ("cjk", "latin", "latin") == (script_of("用 Redis 做缓存"), script_of("plain English"), script_of(""))
+    assert "latin" == script_of("a long English sentence that mentions 缓存 once and goes on")
