@@ -297,7 +297,7 @@ def _connected(conninfo: str) -> Generator[Connection]:
     try:
         connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=10, application_name="vault-memory")
     except psycopg.Error:
-        raise StoreUnavailable(f"no connection to PostgreSQL at {place}: is it running, is the DSN right?") from None
+        raise StoreUnavailable(f"no connection to PostgreSQL at {place}: is it running, is VAULT_MEMORY_DSN right?") from None
     with contextlib.closing(connection):
         try:
             connection.execute("SET lock_timeout = '60s'")
@@ -311,7 +311,7 @@ def _place(conninfo: str) -> str:
     try:
         parts = conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:
-        raise StoreError("the DSN is malformed: want postgresql://user@host/database") from None
+        raise StoreError("VAULT_MEMORY_DSN is malformed: want postgresql://user@host/database") from None
     return f"{parts.get('host', 'the local socket')}, database {parts.get('dbname', '(the default)')}"
 
 

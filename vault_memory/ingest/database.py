@@ -69,7 +69,9 @@ def open_store(settings: Settings, *, application_name: str = "vault-memory") ->
     database = open_database(settings)
     if database.embedded:
         migrations.ensure_database(_with_database(database.dsn, "postgres"), DATABASE)
-    if migrations.migrate(database.dsn, settings.schema):
+    applied = migrations.migrate(database.dsn, settings.schema)
+    # A crash between the two, or a restored database, would leave the agent without its role.
+    if applied or database.embedded:
         problem = migrations.grant_reader(database.dsn, settings.schema)
         if problem is not None:
             log.warning("%s", problem)

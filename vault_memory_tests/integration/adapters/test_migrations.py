@@ -283,8 +283,8 @@ def test_ensure_database_without_the_right(unowned_database: str) -> None:
             "no connection to PostgreSQL at 127.0.0.1, database d",
         ),
         ("host=/nowhere user=u password=hunter2", StoreUnavailable, "no connection to PostgreSQL at /nowhere"),
-        ("postgresql://u:hunter2@[h/d", StoreError, "the DSN is malformed"),
-        ("password=hunter2 =", StoreError, "the DSN is malformed"),
+        ("postgresql://u:hunter2@[h/d", StoreError, "VAULT_MEMORY_DSN is malformed"),
+        ("password=hunter2 =", StoreError, "VAULT_MEMORY_DSN is malformed"),
     ],
 )
 def test_bad_dsn_is_one_line_without_the_password(dsn: str, error: type[Exception], message: str) -> None:
