@@ -17,7 +17,9 @@ from vault_memory.notes.model import ExclusionReason
 from vault_memory.notes.paths import NotePath
 from vault_memory.settings import ScanSettings
 
-EVERYWHERE = ScanSettings(roots=(".",), exclude_directories=("private",))
+EVERYWHERE = ScanSettings(
+    roots=(".",), exclude_directories=("private",), private_tags=("private", "#confidential", "secret", "私密", "机密")
+)
 
 
 def judge(rules: Ruleset, path: str) -> ExclusionReason | None:
