@@ -221,6 +221,7 @@ def _embedding(reader: _Reader) -> EmbeddingSettings:
         "dimensions": reader.environment("EMBEDDING_DIMENSIONS"),
         "allow_http_loopback": reader.environment("EMBEDDING_ALLOW_HTTP_LOOPBACK"),
         "concurrency": reader.environment("EMBEDDING_CONCURRENCY"),
+        "max_batch_texts": reader.environment("EMBEDDING_MAX_BATCH_TEXTS"),
         "timeout_seconds": reader.environment("EMBEDDING_TIMEOUT_SECONDS"),
         "max_attempts": reader.environment("EMBEDDING_MAX_ATTEMPTS"),
         "max_backoff_seconds": reader.environment("EMBEDDING_MAX_BACKOFF_SECONDS"),
