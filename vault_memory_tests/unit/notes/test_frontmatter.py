@@ -15,6 +15,8 @@ def _read(*lines: str):
 
 
 class TestSplitFrontMatter:
+    """Where front matter ends and what it says."""
+
     def test_it_counts_at_line_1_only(self):
         """A rule further down opens no front matter."""
         assert FrontMatterState.ABSENT is split_front_matter("\n---\na: 1\n---\n").state
@@ -57,7 +59,9 @@ class TestSplitFrontMatter:
 
     def test_plain_values_are_read_as_obsidian_shows_them(self):
         """Booleans in all their spellings; times, versions and codes with a leading zero stay text."""
-        found = _read("a: yes", "b: off", 'c: "yes"', "d: 12:30", "e: 0123", "f: 1.10.2", "g: 42", "h: -1.5", "i:", "on: 1")
+        found = _read(
+            "a: yes", "b: off", 'c: "yes"', "d: 12:30", "e: 0123", "f: 1.10.2", "g: 42", "h: -1.5", "i:", "on: 1"
+        )
 
         expected = {
             "a": True, "b": False, "c": "yes", "d": "12:30", "e": "0123",
@@ -105,7 +109,21 @@ class TestSplitFrontMatter:
             "<<: {private: true}",
             "a: 1\n--- \nb: 2".replace("--- ", "--- x"),
         ],
-        ids=["bomb", "flow", "maps", "sequences", "object", "tag", "digits", "huge", "long", "wide", "anchor", "merge", "two"],
+        ids=[
+            "bomb",
+            "flow",
+            "maps",
+            "sequences",
+            "object",
+            "tag",
+            "digits",
+            "huge",
+            "long",
+            "wide",
+            "anchor",
+            "merge",
+            "two",
+        ],
     )
     def test_what_no_note_needs_is_refused_at_once(self, source):
         """Nothing is expanded, constructed or counted to the end, and nothing of it is in the result's text."""
@@ -136,6 +154,8 @@ def _timed(source: str) -> float:
 
 
 class TestMightMention:
+    """What unreadable front matter may hide."""
+
     @pytest.mark.parametrize(
         "line",
         [
