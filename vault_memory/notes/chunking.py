@@ -11,6 +11,7 @@ parts that hold it.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -19,16 +20,13 @@ from typing import Final
 
 from vault_memory.notes import inline
 from vault_memory.notes.model import Chunk, CleanNote, Document, Script, Section
-from vault_memory.notes.pieces import MAX_CHARACTERS, Piece, pieces
+from vault_memory.notes.pieces import MAX_CHARACTERS, SLACK_CHARACTERS, Piece, pieces
 
 CHUNKER_VERSION: Final = "1"
 """Changes whenever the same note would give other chunks."""
 
 MAX_TOKENS: Final = 8_000
 """Never reached: the longest text to embed is ``MAX_CHARACTERS`` and a heading prefix of 600, in bytes 6,400."""
-
-SLACK_CHARACTERS: Final = 200
-"""A chunk aims at ``MAX_CHARACTERS`` minus this, so that a line may grow without moving two borders."""
 
 _MAX_PREFIX_CHARACTERS: Final = 600
 _MIN_CJK_SHARE: Final = 0.08
@@ -86,7 +84,7 @@ def _chunks(document: Document, lines: Sequence[str]) -> Iterator[Chunk]:
     for section in document.sections:
         heading = _heading_lines(section, lines)
         made = pieces(section.blocks, heading, section.start_line)
-        if len(made) > 0 and all(not piece.sent for piece in made) and heading and not section.blocks:
+        if heading and all(not piece.sent.strip() for piece in made):
             waiting.append((section, made))
             continue
         groups = _groups(made)
@@ -124,10 +122,9 @@ def _heading_lines(section: Section, lines: Sequence[str]) -> list[str]:
 def _folded(waiting: Sequence[tuple[Section, list[Piece]]], first_line: int) -> str:
     """Write headings that stand alone as they are shown before the section that follows them."""
     texts: list[str] = []
-    for number, (section, made) in enumerate(waiting):
+    for number, (_, made) in enumerate(waiting):
         following = waiting[number + 1][0].start_line if number + 1 < len(waiting) else first_line
         texts.append(_content(made, 0, len(made)) + "\n" * min(following - made[-1].end_line, 3))
-        del section
     return "".join(texts)
 
 
@@ -173,6 +170,7 @@ def _groups(made: Sequence[Piece]) -> list[tuple[int, int]]:
         closing = made[end].closing if end < len(made) else ""
         return ends[end] - ends[start] - len(first.joiner) + len(first.repeated) + len(closing)
 
+    keys = [(piece.border, piece.rank) for piece in made]
     groups: list[tuple[int, int]] = []
     stack = [(0, len(made))] if made else []
     while stack:
@@ -181,12 +179,15 @@ def _groups(made: Sequence[Piece]) -> list[tuple[int, int]]:
         if end - start == 1 or total <= MAX_CHARACTERS - SLACK_CHARACTERS:
             groups.append((start, end))
             continue
-        borders = range(start + 1, end)
-        roomy = [at for at in borders if size(start, at) >= SLACK_CHARACTERS and size(at, end) >= SLACK_CHARACTERS]
-        if not roomy and total <= MAX_CHARACTERS:
-            groups.append((start, end))
-            continue
-        at = max(roomy or borders, key=lambda at: (made[at].border, made[at].rank))
+        # Borders that leave enough on both sides; without one, any border, but only where there must be a cut.
+        first = bisect.bisect_left(ends, ends[start] + SLACK_CHARACTERS, start + 1, end)
+        last = bisect.bisect_right(ends, ends[end] - SLACK_CHARACTERS, start + 1, end)
+        if first >= last:
+            if total <= MAX_CHARACTERS:
+                groups.append((start, end))
+                continue
+            first, last = start + 1, end
+        at = max(range(first, last), key=keys.__getitem__)
         stack += [(at, end), (start, at)]
     return groups
 
@@ -235,7 +236,6 @@ def _prefix(document: Document, heading_path: Sequence[str]) -> str:
 def _chunk(
     ordinal: int, heading_path: tuple[str, ...], level: int, span: tuple[int, int], content: str, embed_text: str
 ) -> Chunk:
-    # What UTF-8 cannot write has no hash; the scanner lets none of it through.
     return Chunk(
         ordinal=ordinal,
         heading_path=heading_path,

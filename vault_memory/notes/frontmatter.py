@@ -149,11 +149,11 @@ def _fold(text: str) -> str:
     return _UNSEEN.sub("", unicodedata.normalize("NFKC", _ESCAPE.sub(character, text)).casefold())
 
 
-class _Refused(Exception):  # noqa: N818 - a signal inside this module, never seen outside
+class _Refused(Exception):
     """The front matter asks for something that a note has no need of."""
 
 
-class _NotAMapping(Exception):  # noqa: N818 - as above
+class _NotAMapping(Exception):
     """The front matter is a list or a single value."""
 
 

@@ -24,6 +24,9 @@ from vault_memory.notes.model import Block, BlockKind
 MAX_CHARACTERS: Final = 1_000
 """The longest content of a chunk, a repeated table header or fence included."""
 
+SLACK_CHARACTERS: Final = 150
+"""A chunk aims at this much less, so that a line may grow without moving two borders."""
+
 _MAX_REPEATED_HEADER: Final = 300
 _MAX_REPEATED_FENCE: Final = 80
 # Long lines are cut to less than a chunk, so that an edit in one of them moves few borders.
@@ -108,7 +111,9 @@ def pieces(blocks: Sequence[Block], heading: Sequence[str], heading_line: int) -
 def _with_joiners(made: list[Piece]) -> list[Piece]:
     for index in range(1, len(made)):
         gap = made[index].start_line - made[index - 1].end_line
-        made[index] = replace(made[index], joiner="\n" * min(gap, 3))
+        joiner = "\n" * min(gap, 3)
+        if joiner != made[index].joiner:
+            made[index] = replace(made[index], joiner=joiner)
     return made
 
 
@@ -137,6 +142,7 @@ def _block_pieces(block: Block, room: int) -> list[Piece]:
             block.start_line + offset,
             Border.LINE,
             (0, _evenness(offset)),
+            "\n",
             is_code=is_code,
         )
         for offset, (line, rest) in enumerate(zip(shown, sent, strict=True))
@@ -150,7 +156,9 @@ def _block_pieces(block: Block, room: int) -> list[Piece]:
         return []
     lines = _with_joiners(lines)
     whole = _joined(lines)
-    if len(whole.text) <= room:
+    # Code and tables stay whole where they fit at all; prose has better borders inside.
+    keeps_whole = block.kind in {BlockKind.FENCE, BlockKind.TABLE}
+    if len(whole.text) <= (room if keeps_whole else min(room, MAX_CHARACTERS - SLACK_CHARACTERS)):
         return [whole]
     if block.kind is BlockKind.FENCE:
         return _cut_fence(lines)
@@ -158,7 +166,7 @@ def _block_pieces(block: Block, room: int) -> list[Piece]:
         return _cut_table(lines)
     if block.kind is BlockKind.LIST:
         lines = [replace(p, border=Border.ITEM) if _LIST_ITEM.match(p.text) else p for p in lines]
-    return [part for line in lines if line.text.strip() for part in _cut_lines(line)]
+    return [part for line in lines if line.text.strip() for part in _cut_lines(line, MAX_CHARACTERS - SLACK_CHARACTERS)]
 
 
 def _joined(lines: Sequence[Piece]) -> Piece:

@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 import regex
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vault_memory.notes.chunking import MAX_TOKENS, chunk, chunk_ids, token_bound
@@ -26,6 +26,8 @@ def _spans(chunks: tuple[Chunk, ...]) -> list[tuple[int, int]]:
 
 
 class TestShape:
+    """What one note becomes."""
+
     def test_a_short_section_is_one_chunk(self):
         """Heading, paragraphs and lists stay together where they fit."""
         (only,) = _chunks("# A", "", "one", "", "- two", "- three")
@@ -177,6 +179,8 @@ class TestShape:
 
 
 class TestObsidian:
+    """What Obsidian adds to Markdown."""
+
     def test_links_comments_and_block_ids(self):
         """What the reader sees is embedded; what the file says is shown."""
         line = "See [[note|alias]], [[other]], [[n#h]] ![[pic.png|100]] %%draft%% now<!-- x --> `[[code]] %%` ^abc-1"
@@ -189,12 +193,7 @@ class TestObsidian:
         """Lines that are comment alone are left out; the others keep their lines."""
         (only,) = _chunks("a", "%%", "# hidden", "", "hidden", "%%", "b")
 
-        assert ("a\nb", "a\nb", 1, 7) == (
-            only.content.replace("\n\n", "\n").replace("\n\n", "\n"),
-            only.embed_text.replace("\n\n", "\n"),
-            only.start_line,
-            only.end_line,
-        )
+        assert ("a\n\n\nb", "a\n\nb", 1, 7) == (only.content, only.embed_text, only.start_line, only.end_line)
 
     def test_callouts_tasks_formulas_footnotes_and_html_are_text(self):
         """Nothing of what people write is lost."""
@@ -231,6 +230,7 @@ class TestObsidian:
 LINE = st.text(alphabet=st.sampled_from("abcdefgh  .,数据库记忆。é"), min_size=1, max_size=150).map(
     lambda text: "w" + text.strip()
 )
+SHORT = st.lists(st.lists(LINE, min_size=1, max_size=3), min_size=1, max_size=4)
 PARAGRAPHS = st.lists(st.lists(LINE, min_size=1, max_size=4), min_size=1, max_size=30)
 
 
@@ -243,6 +243,8 @@ def _hashes(text: str, path: str = "01_Projects/x.md") -> set[str]:
 
 
 class TestStability:
+    """P5: what an edit costs."""
+
     @DETERMINISTIC
     @given(PARAGRAPHS, LINE, st.data())
     def test_editing_a_line_sends_at_most_two_texts(self, paragraphs, line, data):
@@ -257,7 +259,7 @@ class TestStability:
         assert 2 >= len(_hashes(_section(edited)) - before)
 
     @DETERMINISTIC
-    @given(st.lists(PARAGRAPHS, min_size=1, max_size=4), PARAGRAPHS, st.data())
+    @given(st.lists(SHORT, min_size=1, max_size=4), SHORT, st.data())
     def test_adding_a_section_leaves_the_others_alone(self, sections, added, data):
         """Wherever it is put."""
         texts = [_section(paragraphs, f"## {number}") for number, paragraphs in enumerate(sections)]
@@ -309,6 +311,8 @@ NOTE = st.lists(
 
 
 class TestEveryNote:
+    """What holds for any text."""
+
     @DETERMINISTIC
     @given(NOTE)
     def test_caps_lines_and_coverage(self, lines):
@@ -345,11 +349,11 @@ class TestEveryNote:
         assert lines == [line for item in chunks for line in item.content.split("\n")]
         assert all(lines[item.start_line - 1 : item.end_line] == item.content.split("\n") for item in chunks)
 
-    @DETERMINISTIC
-    @given(st.lists(st.sampled_from(["e\u0301", "👩‍👩‍👧", "🇨🇳", "한", "x", "क्षि"]), min_size=500, max_size=900))
-    def test_no_cluster_is_cut(self, clusters):
+    @settings(DETERMINISTIC, max_examples=25)
+    @given(st.randoms(use_true_random=False))
+    def test_no_cluster_is_cut(self, random):
         """A family stays together, an accent on its letter."""
-        text = "".join(clusters)
+        text = "".join(random.choices(["e\u0301", "👩‍👩‍👧", "🇨🇳", "한", "x", "क्षि"], k=800))
         whole = regex.findall(r"\X", text)
 
         assert whole == [cluster for item in _chunks(text) for cluster in regex.findall(r"\X", item.content)]
@@ -411,16 +415,20 @@ Setext 标题
             22,
             2,
             "cjk",
-            "季度复盘 Q3 > 数据库 > 迁移 Migration\n我们把 旧的数据库 迁到新集群。 \n"
-            "Cut-over took *40 minutes*; see runbook > Rollback.\n\n- [x] 备份\n- [ ] 校验 #任务/数据库\n\n"
-            "```sql\n-- # not a heading\nSELECT 1; -- [[not a link]]\n```",
+            (
+                "季度复盘 Q3 > 数据库 > 迁移 Migration\n我们把 旧的数据库 迁到新集群。 \n"
+                "Cut-over took *40 minutes*; see runbook > Rollback.\n\n- [x] 备份\n- [ ] 校验 #任务/数据库\n\n"
+                "```sql\n-- # not a heading\nSELECT 1; -- [[not a link]]\n```"
+            ),
         ),
         (
             24,
             34,
             2,
             "cjk",
-            "季度复盘 Q3 > 数据库 > Setext 标题\n| 指标 | value |\n|------|-------|\n| P95  | 12 ms |\n\n"
-            "> [!warning] 小心\n> 不要重复执行。",
+            (
+                "季度复盘 Q3 > 数据库 > Setext 标题\n| 指标 | value |\n|------|-------|\n| P95  | 12 ms |\n\n"
+                "> [!warning] 小心\n> 不要重复执行。"
+            ),
         ),
     ] == found

@@ -15,6 +15,8 @@ def _read(*lines: str):
 
 
 class TestSplitFrontMatter:
+    """Where front matter ends and what it says."""
+
     def test_it_counts_at_line_1_only(self):
         """A rule further down opens no front matter."""
         assert FrontMatterState.ABSENT is split_front_matter("\n---\na: 1\n---\n").state
@@ -152,6 +154,8 @@ def _timed(source: str) -> float:
 
 
 class TestMightMention:
+    """What unreadable front matter may hide."""
+
     @pytest.mark.parametrize(
         "line",
         [

@@ -19,6 +19,8 @@ def _headings(document: Document) -> list[tuple[str, ...]]:
 
 
 class TestHeadings:
+    """What is a heading and what only looks like one."""
+
     @pytest.mark.parametrize(
         "fence",
         [
@@ -88,6 +90,8 @@ class TestHeadings:
 
 
 class TestBlocks:
+    """Kinds and lines of blocks."""
+
     def test_kinds_and_lines(self):
         """Each block knows its kind and its file lines."""
         document = _parse(
@@ -126,6 +130,8 @@ class TestBlocks:
 
 
 class TestTitle:
+    """Where the title comes from."""
+
     @pytest.mark.parametrize(
         ("lines", "title", "is_sent"),
         [
@@ -145,6 +151,8 @@ class TestTitle:
 
 
 class TestTagsAndLinks:
+    """What a note points at."""
+
     def test_b20_unicode_tags(self):
         """Letters of any script, nested, with at least one that is no digit."""
         document = _parse("#项目/子项 #café #1990s #123 #a-b_c (#in) #🎉x #e\u0301t")
@@ -180,6 +188,8 @@ class TestTagsAndLinks:
 
 
 class TestHostileText:
+    """Text made to break a parser."""
+
     @DETERMINISTIC
     @given(st.text(alphabet=st.sampled_from("a b\n\n#->|`~%$=:[]()!<>*1.\t\\\r\0é密\u2028"), max_size=120))
     def test_it_never_raises_and_loses_no_line(self, text):
