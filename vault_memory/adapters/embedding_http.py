@@ -136,12 +136,12 @@ class EmbeddingClient:
         and with it the request, as their context.
         """
         body = self._endpoint.request_body(model, dimensions, texts)
-        asked = {name: body.pop(name) for name in ("model", "input", "encoding_format", "dimensions") if name in body}
         try:
             # Over the whole exchange: the HTTP library's own time-outs start again with each byte received.
             async with asyncio.timeout(self._timeout_seconds):
-                answer = await self._sdk.embeddings.with_raw_response.create(**asked, extra_body=body or None)
-                return answer.http_response.content
+                # Not `embeddings.create`: it inspects every text's type, and builds a model of every float.
+                answer = await self._sdk.post("/embeddings", cast_to=httpx2.Response, body=body)
+                return answer.content
         except openai.APIStatusError as error:
             headers = error.response.headers
             request_id = headers.get("x-request-id") or headers.get("x-generation-id")
