@@ -1,6 +1,7 @@
 """Git is started in one module, so that its environment and flags are in one place."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 import vault_memory
 
 PACKAGE = Path(vault_memory.__file__).parent
-ALLOWED = {PACKAGE / "adapters" / "git.py"}
+ADAPTER = PACKAGE / "adapters" / "git.py"
+# Writes the repository that `demo` makes for itself; it never sees a user's vault.
+OWN_REPOSITORY = PACKAGE / "adapters" / "own_repository.py"
+ALLOWED = {ADAPTER, OWN_REPOSITORY}
 STARTERS = {"run", "Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "system", "popen"}
 PREFIXES = ("exec", "spawn", "posix_spawn", "create_subprocess")
 LIBRARIES = {"git", "pygit2", "dulwich"}
@@ -50,7 +54,7 @@ def _is_git(argument: ast.expr) -> bool:
 
 
 def test_only_the_adapter_starts_git() -> None:
-    """No other module of the package spawns git."""
+    """No other module of the package spawns git, but for the demo's own repository."""
     found = [
         f"{file.relative_to(PACKAGE)}:{line}"
         for file in sorted(PACKAGE.rglob("*.py"))
@@ -63,9 +67,18 @@ def test_only_the_adapter_starts_git() -> None:
 
 def test_the_adapter_is_seen() -> None:
     """The scan recognises the adapter's own call, so an empty answer elsewhere means something."""
-    (adapter,) = ALLOWED
+    assert list(git_calls(ADAPTER.read_text(encoding="utf-8")))
 
-    assert list(git_calls(adapter.read_text(encoding="utf-8")))
+
+def test_only_the_demo_writes_a_repository() -> None:
+    """The module that commits is out of reach of everything that handles a user's vault."""
+    importers = {
+        file.relative_to(PACKAGE).as_posix()
+        for file in PACKAGE.rglob("*.py")
+        if re.search(r"^\s*(from|import)\b.*\bown_repository\b", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+
+    assert {"commands/demo.py"} == importers
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vault_memory.notes.changes import (
@@ -24,6 +24,9 @@ from vault_memory.notes.changes import (
 from vault_memory.notes.model import EntryKind, ExclusionReason, NoteStatus, TreeEntry
 from vault_memory.notes.paths import NotePath
 
+DETERMINISTIC = settings(
+    derandomize=True, deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow]
+)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -553,6 +556,7 @@ class Store:
         return result
 
 
+@DETERMINISTIC
 @given(st.lists(st.tuples(trees, rulesets, hints), min_size=1, max_size=4))
 def test_any_history_ends_like_a_rebuild(history: list[tuple[list[TreeEntry], Rules, Mapping[str, str]]]) -> None:
     """After any sequence of trees and rules the store equals one made from nothing, and nothing is left to do (P1)."""
@@ -566,6 +570,7 @@ def test_any_history_ends_like_a_rebuild(history: list[tuple[list[TreeEntry], Ru
         assert plan(store.lines, tree, rules, tag=tag, now=NOW).is_empty
 
 
+@DETERMINISTIC
 @given(trees, trees, rulesets, rulesets, st.booleans(), hints)
 def test_every_file_ends_in_exactly_one_place(
     before: list[TreeEntry],
@@ -595,6 +600,7 @@ def test_every_file_ends_in_exactly_one_place(
     assert len(store.lines.keys() - {*forgotten, *moved} | set(ids)) == len(after)
 
 
+@DETERMINISTIC
 @given(trees, trees, rulesets, rulesets, hints, st.integers(1, 5), st.randoms(use_true_random=False))
 def test_batches_in_any_order_with_stops_between(
     before: list[TreeEntry],
@@ -626,6 +632,7 @@ def test_batches_in_any_order_with_stops_between(
     assert rebuilt == store
 
 
+@DETERMINISTIC
 @given(trees, trees, rulesets)
 def test_an_outage_leaves_no_ghost_and_heals(before: list[TreeEntry], after: list[TreeEntry], rules: Rules) -> None:
     """While notes fail, no row of a vanished or excluded note stays; when the retry is due the store is a rebuild."""
@@ -646,6 +653,7 @@ def test_an_outage_leaves_no_ghost_and_heals(before: list[TreeEntry], after: lis
     assert rebuilt == store
 
 
+@DETERMINISTIC
 @given(trees, trees, rulesets, hints, st.randoms(use_true_random=False))
 def test_the_order_of_the_tree_does_not_matter(
     before: list[TreeEntry], after: list[TreeEntry], rules: Rules, renames: Mapping[str, str], chance: random.Random
