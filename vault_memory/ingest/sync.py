@@ -22,7 +22,6 @@ from vault_memory.adapters import embedding as embedding_adapter
 from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import ChunkRow, NoteRow, NoteState, Store
 from vault_memory.errors import (
-    CommitGoneError,
     ConfigError,
     EgressBlocked,
     EmbeddingError,
@@ -305,7 +304,7 @@ class Synchronizer:
             return {}
         try:
             pairs = self.vault.renames(base, head)
-        except CommitGoneError:
+        except VaultError:  # the hints only save work: a commit that is gone, or blobs that a partial clone lacks
             return {}
         return {NotePath.from_bytes(new).id: NotePath.from_bytes(old).id for new, old in pairs.items()}
 
