@@ -26,6 +26,8 @@ class Rule:
         id: Stable identifier.
         literals: One of these stands in every match.
         pattern: What a match looks like.
+        gate: What a text must hold besides a literal before the pattern is tried, because it is cheaper to
+            find: ``digits``, a run of twelve; else a pattern in one of its words of 24 characters or more.
         check: ``body``: group 1 is no stand-in; ``random``: and machine-made; ``none``; or a checksum.
     """
 
@@ -33,6 +35,7 @@ class Rule:
     literals: tuple[str, ...]
     pattern: str
     check: str = "body"
+    gate: str = ""
 
 
 _ALNUM = "[A-Za-z0-9]"
@@ -188,16 +191,21 @@ PREFIXED: Final = (
     _prefixed("bip38_key", "6P", "[1-9A-HJ-NP-Za-km-z]", 56, 56, "random"),
 )  # fmt: skip
 
+_ZHIPU = r"[0-9a-f]{32}\.[A-Za-z0-9]{16}"
+_DISCORD = r"\.[\w-]{6}\.[\w-]{27}"
+_STELLAR = r"S[A-Z2-7]{55}"
+_WIF = r"[5KLc9][1-9A-HJ-NP-Za-km-z]{50}"
+
 FORMATS: Final = (
     Rule("aws_key_id", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), rf"{_LEFT}(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])([A-Z0-9]{{16}})(?![A-Za-z0-9])"),
     Rule("openai_key", ("T3BlbkFJ",), rf"{_LEFT}sk-([A-Za-z0-9_-]{{12,200}}T3BlbkFJ[A-Za-z0-9_-]{{12,200}})"),
     Rule("openai_style_key", ("sk-",), rf"{_LEFT}(?<![A-Za-z0-9]-)sk-(?:[a-z0-9]{{2,12}}-){{0,3}}([A-Za-z0-9_]{{20,200}})(?![A-Za-z0-9_]*-[a-z]{{3}})", "random"),
-    Rule("zhipu_key", (".",), rf"{_LEFT}([0-9a-f]{{32}}\.[A-Za-z0-9]{{16}})(?![A-Za-z0-9.])", "random"),
-    Rule("discord_token", (".",), rf"{_LEFT}(?<![-_])([MNO][\w-]{{22,27}}\.[\w-]{{6}}\.[\w-]{{27,45}})(?![\w-])", "random"),
+    Rule("zhipu_key", (".",), rf"{_LEFT}([0-9a-f]{{32}}\.[A-Za-z0-9]{{16}})(?![A-Za-z0-9.])", "random", _ZHIPU),
+    Rule("discord_token", (".",), rf"{_LEFT}(?<![-_])([MNO][\w-]{{22,27}}\.[\w-]{{6}}\.[\w-]{{27,45}})(?![\w-])", "random", _DISCORD),
     Rule("telegram_token", (":A",), rf"{_LEFT}[0-9]{{8,11}}:(A[A-Za-z0-9_-]{{32,40}})"),
     Rule("twilio_key", ("SK",), rf"{_LEFT}SK([0-9a-f]{{32}})(?![A-Za-z0-9])"),
     Rule("mailchimp_key", ("-us",), rf"{_LEFT}([0-9a-f]{{32}})-us[0-9]{{1,2}}(?![0-9])"),
-    Rule("airtable_token", ("pat",), rf"{_LEFT}pat[A-Za-z0-9]{{14}}\.([0-9a-f]{{64}})"),
+    Rule("airtable_token", ("pat",), rf"{_LEFT}pat[A-Za-z0-9]{{14}}\.([0-9a-f]{{64}})", "body", "[0-9a-f]{64}"),
     Rule("azure_secret", ("Q~",), rf"{_LEFT}([A-Za-z0-9_~.-]{{3}}[0-9]Q~[A-Za-z0-9_~.-]{{31,36}})"),
     Rule("azure_key", ("AccountKey=", "SharedAccessKey=", "accountkey=", "sharedaccesskey=", "AccessKey="), r"(?i)(?:AccountKey|SharedAccessKey|AccessKey)=([A-Za-z0-9+/=]{40,100})"),
     Rule("azure_devops_token", ("AZDO",), rf"{_LEFT}([A-Za-z0-9]{{70,80}}AZDO[A-Za-z0-9]{{4}})"),
@@ -224,24 +232,24 @@ FORMATS: Final = (
     Rule("service_account", ("private_key",), r"\"private_key(?:_id)?\"\s{0,8}:\s{0,8}\"([0-9a-f]{40})\"", "body"),
     Rule("jwk_private", ("\"kty\"", "'kty'"), r"[\"']d[\"'][ \t]{0,4}:[ \t]{0,4}[\"']([A-Za-z0-9_-]{40,800})[\"']"),
     Rule("shadow_hash", (":$6$", ":$y$", ":$5$", ":$1$"), r"(?m)^[ \t>]{0,8}[a-z_][\w-]{0,31}:(\$(?:6|5|1|y)\$[./A-Za-z0-9=$]{20,200}):[0-9]{3,6}:"),
-    Rule("bitcoin_key", ("5", "K", "L", "c", "9"), rf"{_LEFT}([5KLc9][1-9A-HJ-NP-Za-km-z]{{50,51}})(?![A-Za-z0-9])", "base58"),
-    Rule("stellar_key", ("S",), rf"{_LEFT}(S[A-Z2-7]{{55}})(?![A-Za-z0-9])", "random"),
+    Rule("bitcoin_key", ("5", "K", "L", "c", "9"), rf"{_LEFT}([5KLc9][1-9A-HJ-NP-Za-km-z]{{50,51}})(?![A-Za-z0-9])", "base58", _WIF),
+    Rule("stellar_key", ("S",), rf"{_LEFT}(S[A-Z2-7]{{55}})(?![A-Za-z0-9])", "random", _STELLAR),
     Rule("keypair_array", ("[",), r"\[(?:[ \n]{0,4}(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})[ \n]{0,4},){63}[ \n]{0,4}(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})[ \n]{0,4}\]", "array"),
     Rule("generic_token", ("_live_", "_prod_", "_sk_", "_pat_", "_secret_", "_api_", "_token_", "_key_", "-live-", "-prod-", "-secret-", "-pat-", "-token-", "_at_", "_rt_", "_svc_", "_v1_", "-v1-", "_admin_"),
-         rf"{_LEFT}(?<![_-])[a-z]{{2,12}}(?:[_-][a-z0-9]{{1,10}}){{1,3}}[_-]([A-Za-z0-9]{{24,200}})(?![A-Za-z0-9_-])", "random"),
-    Rule("chinese_id", ("1", "2", "3"), r"(?<![0-9A-Za-z_.\-/=])([1-8][0-9]{5}(?:19|20)[0-9]{2}[01][0-9][0-3][0-9]{4}[0-9Xx])(?![0-9A-Za-z_])", "chinese_id"),
-    Rule("chinese_id", ("1", "2", "3"), r"(?<![0-9A-Za-z_.\-/=])([1-8][0-9]{5} (?:19|20)[0-9]{2}[01][0-9][0-3][0-9] [0-9]{3}[0-9Xx])(?![0-9A-Za-z_])", "chinese_id"),
-    Rule("bank_card", ("62",), r"(?<![0-9A-Za-z_.\-/=#])(62[0-9]{14}(?:[0-9]{3})?)(?![0-9A-Za-z_])", "card"),
-    Rule("bank_card", ("62",), r"(?<![0-9A-Za-z_.\-/=#])(62[0-9]{2}(?:[ -][0-9]{4}){3}(?:[ -][0-9]{3})?)(?![0-9A-Za-z_])", "card"),
-    Rule("payment_card", ("-", " "), r"(?<![0-9A-Za-z_.\-/=#])([3-6][0-9]{3}([ -])[0-9]{4}\2[0-9]{4}\2[0-9]{4})(?![0-9A-Za-z_-])", "card"),
-    Rule("payment_card", ("-", " "), r"(?<![0-9A-Za-z_.\-/=#])(3[47][0-9]{2}([ -])[0-9]{6}\2[0-9]{5})(?![0-9A-Za-z_-])", "card"),
+         rf"{_LEFT}(?<![_-])[a-z]{{2,12}}(?:[_-][a-z0-9]{{1,10}}){{1,3}}[_-]([A-Za-z0-9]{{24,200}})(?![A-Za-z0-9_-])", "random", "[A-Za-z0-9]{24}"),
+    Rule("chinese_id", ("19", "20"), r"(?<![0-9A-Za-z_.\-/=])([1-8][0-9]{5}(?:19|20)[0-9]{2}[01][0-9][0-3][0-9]{4}[0-9Xx])(?![0-9A-Za-z_])", "chinese_id", "digits"),
+    Rule("chinese_id", ("19", "20"), r"(?<![0-9A-Za-z_.\-/=])([1-8][0-9]{5} (?:19|20)[0-9]{2}[01][0-9][0-3][0-9] [0-9]{3}[0-9Xx])(?![0-9A-Za-z_])", "chinese_id", "digits"),
+    Rule("bank_card", ("62",), r"(?<![0-9A-Za-z_.\-/=#])(62[0-9]{14}(?:[0-9]{3})?)(?![0-9A-Za-z_])", "card", "digits"),
+    Rule("bank_card", ("62",), r"(?<![0-9A-Za-z_.\-/=#])(62[0-9]{2}(?:[ -][0-9]{4}){3}(?:[ -][0-9]{3})?)(?![0-9A-Za-z_])", "card", "digits"),
+    Rule("payment_card", ("-", " "), r"(?<![0-9A-Za-z_.\-/=#])([3-6][0-9]{3}([ -])[0-9]{4}\2[0-9]{4}\2[0-9]{4})(?![0-9A-Za-z_-])", "card", "digits"),
+    Rule("payment_card", ("-", " "), r"(?<![0-9A-Za-z_.\-/=#])(3[47][0-9]{2}([ -])[0-9]{6}\2[0-9]{5})(?![0-9A-Za-z_-])", "card", "digits"),
 )  # fmt: skip
 
-_CARD_WORDS = r"visa|master ?card|amex|american express|union ?pay|debit|credit card|card (?:no|number|nr)|cvv|卡号|卡號|银行卡|储蓄卡|信用卡|借记卡|收款账号|银行账[号户]|card"
+_CARD_WORDS = r"visa|master ?card|amex|american express|union ?pay|debit|credit card|card (?:no|number|nr)|card num|cvv|卡号|卡號|银行卡|储蓄卡|信用卡|借记卡|收款账号|银行账[号户]"
 _TIE = r"[\s*_`\"'）)]{0,6}(?:number|no|nr|id)?[.#]?[\s*_`\"'）)]{0,4}(?:[:：=|#]|is|是|为|->|→)?[\s*_`\"'（(]{0,6}"
 LABELLED: Final = (
-    Rule("payment_card", ("ard", "isa", "ISA", "mex", "MEX", "CVV", "cvv", "卡", "账", "union", "Union"), rf"(?i)(?:{_CARD_WORDS})[^\n0-9]{{0,30}}([0-9](?:[ -]?[0-9]){{12,18}})(?![0-9A-Za-z_])", "card"),
-    Rule("chinese_id", ("身份证", "身分證", "证件", "公民"), rf"(?:身份证|身分證|证件|公民身份)[^\n0-9]{{0,12}}([1-8][0-9]{{14}})(?![0-9A-Za-z])", "body"),
+    Rule("payment_card", ("ard", "isa", "ISA", "mex", "MEX", "CVV", "cvv", "卡", "账", "union", "Union"), rf"(?i)(?:{_CARD_WORDS})[^\n0-9]{{0,30}}([0-9](?:[ -]?[0-9]){{12,18}})(?![0-9A-Za-z_])", "card", "digits"),
+    Rule("chinese_id", ("身份证", "身分證", "证件", "公民"), rf"(?:身份证|身分證|证件|公民身份)[^\n0-9]{{0,12}}([1-8][0-9]{{14}})(?![0-9A-Za-z])", "body", "digits"),
     Rule("taiwan_id", ("身分證", "身份证", "身份證"), rf"(?:身分證|身份[证證])[^\nA-Za-z0-9]{{0,12}}([A-Za-z][1289][0-9]{{8}})(?![0-9A-Za-z])", "taiwan_id"),
     Rule("hong_kong_id", ("身份证", "身份證", "HKID"), r"(?:身份[证證]|HKID)[^\nA-Za-z0-9]{0,12}([A-Z]{1,2}[0-9]{6} ?\([0-9A]\))", "none"),
     Rule("us_ssn", ("SSN", "ssn", "ocial"), rf"(?i)(?<![a-z])(?:ssn|social[ -]security(?:[ -]number)?){_TIE}((?!000|666|9)[0-9]{{3}}([ -]?)(?!00)[0-9]{{2}}\2(?!0000)[0-9]{{4}})(?![0-9])", "ssn"),
@@ -251,13 +259,13 @@ LABELLED: Final = (
          rf"(?i)(?:national insurance|nino|aadhaar|driver'?s? licen[cs]e|주민등록번호|マイナンバー|驾驶证|驾照|社保卡?|社会保障){_TIE}(?:号码?)?[\s:：]{{0,3}}([A-Z]{{0,2}} ?[0-9](?:[ -]?[0-9]){{5,14}}[A-Z]?)(?![0-9A-Za-z])", "number"),
     Rule("wallet_key", ("rivate", "RIVATE", "私钥", "私鑰", "etamask", "wallet", "钱包", "錢包"), r"(?i)(?:private[ _-]?key|priv[ _-]?key|私[钥鑰]|metamask|wallet[ _-]?key|钱包|錢包)[^\n]{0,30}?(?<![0-9A-Za-z])(?:0x)?([0-9a-f]{64})(?![0-9a-z])", "body"),
     Rule("twilio_token", ("wilio",), r"(?i)twilio[^\n]{0,80}?(?:token|secret)[\s:=\"'`是为]{0,6}([0-9a-f]{32})(?![0-9a-z])", "body"),
-    Rule("aws_secret_key", ("aws", "AWS", "ecret", "ECRET", "akid", "AKIA"), r"(?i)(?:aws[^\n]{0,30}(?:secret|key|sk)|secret[ _-]?access[ _-]?key|(?:AKIA|ASIA)[A-Z0-9]{16})[\s:=\"'`|,/]{1,12}(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])", "random"),
+    Rule("aws_secret_key", ("aws", "AWS", "ecret", "ECRET", "akid", "AKIA"), r"(?i)(?:aws[^\n]{0,30}(?:secret|key|sk)|secret[ _-]?access[ _-]?key|(?:AKIA|ASIA)[A-Z0-9]{16})[\s:=\"'`|,/]{1,12}(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])", "random", "[A-Za-z0-9+/]{40}"),
     Rule("alibaba_secret", ("LTAI",), r"LTAI[A-Za-z0-9]{12,26}[\s:=\"'`|,/;，；A-Za-z_-]{1,40}?(?<![A-Za-z0-9])([A-Za-z0-9]{30})(?![A-Za-z0-9])", "random"),
     Rule("bearer_token", ("earer", "EARER"), r"(?i)bearer[ \t:=\"'`]{1,4}([A-Za-z0-9._~+/-]{16,400}=*)", "random"),
     Rule("basic_auth", ("asic ", "BASIC "), r"(?i)\bbasic[ \t]{1,4}([A-Za-z0-9+/]{8,200}={0,2})", "basic"),
     Rule("basic_auth", ("\"auth\"", "_auth"), r"(?:\"auth\"[ \t]{0,4}:[ \t]{0,4}\"|_auth[ \t]{0,2}=[ \t]{0,2}\"?)([A-Za-z0-9+/]{8,400}={0,2})", "basic"),
     Rule("auth_header", ("-Key:", "-key:", "-Token:", "-token:", "-KEY:", "-TOKEN:", "-Secret:", "-secret:", "uthorization:", "UTHORIZATION:"), r"(?i)(?:x-[a-z-]{0,30}(?:key|token|secret)|private-token|authorization|proxy-authorization)[\"']?:[ \t]{0,4}[\"']?(?:token |apikey |key |sso-key )?([A-Za-z0-9._~+/:-]{16,400}=*)", "random"),
-    Rule("session_cookie", ("ookie", "OOKIE"), r"(?i)cookie[\"'`]?[ \t]{0,4}[:：=][^\n]{0,600}?(?:sess\w{0,20}|[\w.-]{0,20}sid|[\w-]{0,20}(?:auth|token|jwt|login|passport|ticket|remember)[\w-]{0,12}|sessdata|bili_jct|z_c0|web_session|sub|uuid_tt)=([A-Za-z0-9%._~+/:|-]{16,600})", "cookie"),
+    Rule("session_cookie", ("ookie", "OOKIE"), r"(?i)cookie[\"'`]?[ \t]{0,4}[:：=]([^\n]{16,2000})", "cookies"),
     Rule("session_cookie", ("SESS", "sess", "z_c0", "connect.sid", "JSESSIONID", "bili_jct"), r"(?<![\w-])(?:PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|SESSDATA|bili_jct|z_c0|sessionid|session_id|_session_id|sessionKey|__Secure-next-auth\.session-token)[=:：] ?[\"']?([A-Za-z0-9%._~+/:|-]{16,600})", "cookie"),
     Rule("url_credentials", ("://",), r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{1,30}://(?P<user>[^\s:/?#@\"'<>`|\\]{0,80}):(?P<password>[^\s/?#@\"'<>`|]{1,200})@(?P<host>[^\s/?#\"'<>`|)，。]{1,200})", "url"),
     Rule("url_credentials", ("://",), r"(?<![A-Za-z0-9+.-])(?:postgres(?:ql)?|mysql|mariadb|mongodb(?:\+srv)?|rediss?|amqps?|mssql|sqlserver|clickhouse)(?:\+\w{1,12})?://(?P<user>[^\s:/?@\"'<>`|\\]{0,80}):(?P<password>[^\s@\"'<>`|]{1,120}(?:@[^\s@\"'<>`|/]{1,60})?)@(?P<host>[A-Za-z0-9_.\-\[\]]{1,200})", "url"),
@@ -270,8 +278,8 @@ LABELLED: Final = (
     Rule("command_password", ("chpasswd",), r"echo[ \t]+[\"']?[\w-]{1,32}:(?P<password>[^\s\"'`|]{4,100})[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?chpasswd", "command"),
     Rule("sql_password", ("IDENTIFIED", "identified", "PASSWORD", "password"), r"(?i)(?:identified[ \t]{1,4}(?:with[ \t]{1,4}\S{1,40}[ \t]{1,4})?by|(?:role|user|login)[^\n;]{1,100}?password[ =]|password[ \t]{0,4}\()[ \t]{0,4}[\"'](?P<password>[^\"'\n]{4,120})[\"']", "command"),
     Rule("netrc", ("machine", "default"), r"(?:machine[ \t]+\S{1,120}|default)\s{1,8}login\s{1,8}\S{1,120}\s{1,8}password\s{1,8}(?P<password>\S{4,200})", "command"),
-    Rule("pgpass", (":",), r"(?m)(?:^[ \t>`|-]{0,8}|[ \t`])(?:[A-Za-z0-9_.\-]{1,100}|\*):(?:[0-9]{2,5}|\*):(?:[\w.*-]{1,60}):(?:[\w.-]{1,60}):(?P<password>[^\s:]{6,120})[ \t`]{0,4}$", "command"),
-    Rule("wireguard_key", ("Key", "key"), r"(?i)(?:PrivateKey|PresharedKey|private[ _-]key|preshared[ _-]key)[\"']?[ \t]{0,8}[:=][ \t]{0,8}[\"']?([A-Za-z0-9+/]{42}[A-Za-z0-9+/=]{2})(?![A-Za-z0-9+/=])", "body"),
+    Rule("pgpass", (":",), r"(?m):(?:[0-9]{2,5}|\*):[\w.*-]{1,60}:[\w.-]{1,60}:(?P<password>[^\s:]{6,120})[ \t`]{0,4}$", "command"),
+    Rule("wireguard_key", ("Key", "key"), r"(?i)(?:PrivateKey|PresharedKey|private[ _-]key|preshared[ _-]key)[\"']?[ \t]{0,8}[:=][ \t]{0,8}[\"']?([A-Za-z0-9+/]{42}[A-Za-z0-9+/=]{2})(?![A-Za-z0-9+/=])", "body", "[A-Za-z0-9+/]{42}"),
     Rule("ipsec_psk", ("PSK",), r"(?m)(?::[ \t]{0,4}|(?<![A-Za-z]))PSK[ \t]{1,4}[\"'](?P<password>[^\"'\n]{6,120})[\"']", "command"),
     Rule("xml_rsa_key", ("<RSAKeyValue",), r"<RSAKeyValue>[^\0]{0,3000}?<D>([A-Za-z0-9+/=\s]{40,800})", "body"),
 )  # fmt: skip

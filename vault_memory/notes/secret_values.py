@@ -12,7 +12,8 @@ import re
 from functools import cache
 from typing import Final
 
-MAX_VALUE_CHARACTERS: Final = 400
+MAX_VALUE_CHARACTERS: Final = 800
+_ENOUGH: Final = 160  # characters of a long value that tell whether it is random
 
 _SAMPLE_WORDS: Final = (
     "your you my our the some any this that a an of for to and or with is it in on at by as not no here there "
@@ -146,23 +147,25 @@ def is_password(value: str, *, firm: bool = True) -> bool:
         firm: Whether a colon, an equals sign or quotes tied it to its label; prose needs a stronger shape.
     """
     size = len(value)
-    if not 6 <= size <= 128 or not compiled(_TOKEN).match(value) or is_placeholder(value):
+    if not 6 <= size <= 128 or not compiled(_TOKEN).match(value):
+        return False
+    lower = any(map(str.islower, value))
+    upper = any(map(str.isupper, value))
+    digits = sum(map(str.isdigit, value))
+    marks = {char for char in value if not char.isalnum()}
+    if not (lower or upper) or not (digits or (lower and upper) or (not marks and size >= 12)):
+        return False
+    if is_placeholder(value):
         return False
     if compiled(_TECHNICAL).match(value):
         return _is_random_word(value)
-    lower = any(char.islower() for char in value)
-    upper = any(char.isupper() for char in value)
-    digits = sum(char.isdigit() for char in value)
-    marks = {char for char in value if not char.isalnum()}
-    if digits and (lower or upper):
+    if digits:
         if marks or (lower and upper):
             return not _is_identifier(value)
         return digits >= 2 and (firm or size >= 8) and not _is_identifier(value)
-    if lower or upper:
-        if marks & set("!@#$%^&*"):
-            return lower and upper and size >= 8 and not marks & set("=?/<>()[]{}\\|") and wordiness(value) < 1
-        return not marks and _is_random_word(value)
-    return False
+    if marks & set("!@#$%^&*"):
+        return size >= 8 and not marks & set("=?/<>()[]{}\\|") and wordiness(value) < 1
+    return not marks and _is_random_word(value)
 
 
 def _is_identifier(value: str) -> bool:
@@ -192,7 +195,11 @@ def is_random(value: str, minimum: int = 16, *, hexadecimal: bool = True, uuid: 
         uuid: Whether a UUID counts.
     """
     size = len(value)
-    if not minimum <= size <= MAX_VALUE_CHARACTERS or not compiled(_TOKEN).match(value) or is_placeholder(value):
+    if not minimum <= size <= MAX_VALUE_CHARACTERS or not compiled(_TOKEN).match(value):
+        return False
+    value = value[:_ENOUGH]
+    size = len(value)
+    if (value.isalpha() and size < 20) or is_placeholder(value):
         return False
     if compiled(_UUID).match(value):
         return uuid

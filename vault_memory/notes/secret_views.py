@@ -23,7 +23,6 @@ import unicodedata
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote_to_bytes
 
 from vault_memory.notes.secret_values import compiled
 
@@ -199,7 +198,7 @@ def _unquote_percent(text: str) -> str:
 
 
 def _unquote(match: re.Match[str]) -> str:
-    return unquote_to_bytes(match.group()).decode(errors="replace").replace("\n", " ").replace("\r", " ")
+    return bytes.fromhex(match.group().replace("%", "")).decode(errors="replace").replace("\n", " ").replace("\r", " ")
 
 
 _STEPS: Final[tuple[tuple[str, Callable[[str], str]], ...]] = (
