@@ -136,14 +136,23 @@ def _expand(*, chunk: str, whole_note: bool, output: str, max_chars: int) -> Non
 
 def _show(result: SearchResult, output: str, max_chars: int) -> None:
     if output == "json":
-        click.echo(_json(result.to_dict()))
+        _write(_json(result.to_dict()) + "\n")
         return
     text = render(result, max_chars) if output == "context" else _plain(result)
     if text:
-        click.echo(text, nl=False)
+        _write(text)
     if output == "text" or not text:
         for notice in result.notices:
             click.echo(one_line(notice), err=True)
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`| head`), which is no failure; the interpreter would flush and complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _json(value: Any) -> str:
@@ -177,16 +186,11 @@ def main(arguments: list[str] | None = None) -> None:
         getattr(stream, "reconfigure", dict)(encoding="utf-8", errors="backslashreplace")
     try:
         cli.main(arguments, prog_name="vault-memory-query", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader has gone; the interpreter would complain once more while it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except VaultMemoryError as error:
         click.echo(f"vault-memory-query: {one_line(str(error))}", err=True)
         sys.exit(error.exit_status)

@@ -113,10 +113,11 @@ def _post(endpoint: Endpoint, body: bytes, headers: dict[str, str], max_bytes: i
     connection = _connection(endpoint, seconds)
     try:
         connection.request("POST", endpoint.embeddings_url.removeprefix(_origin(endpoint)), body, headers)
-        response = connection.getresponse()
-        if response.status != HTTPStatus.OK:
-            raise failure_of_status(response.status, endpoint, response.headers.get("x-request-id"))
-        answer = response.read(max_bytes + 1)
+        # A response outlives its connection where the server closes it: both are closed.
+        with connection.getresponse() as response:
+            if response.status != HTTPStatus.OK:
+                raise failure_of_status(response.status, endpoint, response.headers.get("x-request-id"))
+            answer = response.read(max_bytes + 1)
     except (OSError, HTTPException) as error:
         raise EmbeddingUnavailable(f"{endpoint.host} cannot be reached ({type(error).__name__})") from None
     finally:

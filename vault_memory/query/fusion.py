@@ -100,7 +100,7 @@ def _stretched(candidates: Sequence[Candidate]) -> list[float]:
     return [
         0.0
         if candidate.similarity is None
-        else max(0.0, candidate.similarity - low) / width
+        else min(1.0, max(0.0, candidate.similarity - low) / width)
         if width > 0
         else float(candidate.similarity >= high)
         for candidate in candidates

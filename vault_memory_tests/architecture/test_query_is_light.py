@@ -9,6 +9,7 @@ ON_USE = {"psycopg", "http.client", "httpx2", "vault_memory.adapters.git", "vaul
 
 
 def loaded_after(statement):
+    """Return the modules of a fresh interpreter after a statement."""
     code = f"import sys, json\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))

@@ -36,6 +36,7 @@ def library(database):
 
 
 def sources(result):
+    """Return where the hits come from, best first."""
     return [hit.source for hit in result.items]
 
 
@@ -74,9 +75,18 @@ def test_a_hit_carries_the_contract(library, query_settings):
     given = search("connection pool", settings=query_settings).to_dict()
     assert {"query", "mode", "commit", "stale", "items"} <= set(given)
     item = given["items"][0]
-    assert {"source", "title", "heading_path", "level", "start_line", "end_line", "score", "legs", "flags", "stale"} <= set(
-        item
-    )
+    assert {
+        "source",
+        "title",
+        "heading_path",
+        "level",
+        "start_line",
+        "end_line",
+        "score",
+        "legs",
+        "flags",
+        "stale",
+    } <= set(item)
     assert {"text", "chunk_id", "source_hash", "content_hash"} <= set(item)
     assert ("Incidents > March", 2, 3, 3, "pool") == tuple(
         item[key] for key in ("heading_path", "level", "start_line", "end_line", "title")
@@ -131,7 +141,9 @@ def test_at_most_two_chunks_of_a_note(database, query_settings):
     """A long note does not fill the answer alone."""
     seed(
         database,
-        note("02_Areas/long.md", *[f"The pool, part {i}: {word}." for i, word in enumerate(["a b", "c d", "e f", "g h"])]),
+        note(
+            "02_Areas/long.md", *[f"The pool, part {i}: {word}." for i, word in enumerate(["a b", "c d", "e f", "g h"])]
+        ),
         note("02_Areas/other.md", "A note that names the pool as well, among many other things in the garden."),
     )
     found = sources(search("pool", settings=query_settings))
@@ -156,7 +168,9 @@ def test_a_blank_question_asks_nobody(query_settings, text):
     assert 2 == caught.value.exit_status
 
 
-@pytest.mark.parametrize("wrong", [{"k": 0}, {"k": 101}, {"mode": "best"}, {"since": "yesterday"}, {"since": "9" * 5 + "y"}])
+@pytest.mark.parametrize(
+    "wrong", [{"k": 0}, {"k": 101}, {"mode": "best"}, {"since": "yesterday"}, {"since": "9" * 5 + "y"}]
+)
 def test_malformed_arguments_are_usage_errors(query_settings, wrong):
     """They are named before anything is asked."""
     with pytest.raises(QueryError):
@@ -214,7 +228,9 @@ def test_the_read_only_role_suffices_and_cannot_write(library, query_settings):
     """All of this ran as the reader; the session also refuses to write by itself."""
     with connect(query_settings) as connection:
         assert ("vault_memory_reader", "on") == tuple(
-            connection.execute("SELECT current_user AS u, current_setting('transaction_read_only') AS r").fetchone().values()
+            connection.execute("SELECT current_user AS u, current_setting('transaction_read_only') AS r")
+            .fetchone()
+            .values()
         )
         with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction)):
             connection.execute("DELETE FROM memory_chunk")
@@ -232,11 +248,11 @@ def test_vectors_of_another_embedder_are_not_compared(library, query_settings, d
 
 def test_a_chunk_that_matches_a_secret_rule_is_withheld(library, query_settings, database):
     """Today's rules are asked again: what they match is dropped, and the next hit takes its place."""
-    token = "ghp_" + "A1b2C3d4E5f6G7h8I9j0" + "K1l2M3n4O5p6Q7r8"
+    token = "Tr0ub4dor" + "&3xyzQ"
     with psycopg.connect(database) as connection:
         connection.execute(
             "UPDATE vault_memory.memory_chunk SET content = content || %s WHERE heading_path = 'Incidents > March'",
-            (f"\ntoken: {token}",),
+            (f"\npassword: {token}",),
         )
     result = search("connection pool 连接池", settings=query_settings)
     assert token not in str(result.to_dict())

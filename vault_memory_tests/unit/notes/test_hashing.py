@@ -14,6 +14,7 @@ from vault_memory.notes import hashing
 
 
 def cosine(one, other):
+    """Return the cosine of two unit vectors."""
     return math.fsum(a * b for a, b in zip(one, other, strict=True))
 
 

@@ -84,7 +84,24 @@ def test_cleaning_is_stable(text):
 
 @pytest.mark.parametrize(
     "piece",
-    ["<!--", "<", "![", "](", "<img ", "<a on", '"', "\n", "ignore ", "\x1b]", "\x1b[", "e\u0301", "java", "[a][", "'=", " "],
+    [
+        "<!--",
+        "<",
+        "![",
+        "](",
+        "<img ",
+        "<a on",
+        '"',
+        "\n",
+        "ignore ",
+        "\x1b]",
+        "\x1b[",
+        "e\u0301",
+        "java",
+        "[a][",
+        "'=",
+        " ",
+    ],
 )
 def test_hostile_repetition_takes_linear_time(piece):
     """100,000 characters of a pattern's beginning do not stop an answer."""

@@ -7,6 +7,7 @@ from vault_memory.query.fusion import Candidate, fuse, script_of
 
 
 def order(candidates, *, script="latin", semantic=True):
+    """Return the ids, best first."""
     return [candidate.id for _, candidate in fuse(candidates, script=script, semantic=semantic)]
 
 
@@ -19,21 +20,32 @@ def test_one_leg_alone_keeps_its_order():
 
 def test_both_legs_beat_one():
     """A candidate that both legs know comes before the best of either."""
-    assert "both" == order(
-        [
-            Candidate("dense", "latin", vector_rank=1, similarity=0.80),
-            Candidate("words", "latin", similarity=0.1, keyword_rank=1, keyword_score=10, coverage=0.6),
-            Candidate("both", "latin", vector_rank=2, similarity=0.79, keyword_rank=2, keyword_score=9, coverage=0.6),
-            Candidate("last", "latin", vector_rank=3, similarity=0.2),
-        ]
-    )[0]
+    assert (
+        "both"
+        == order(
+            [
+                Candidate("dense", "latin", vector_rank=1, similarity=0.80),
+                Candidate("words", "latin", similarity=0.1, keyword_rank=1, keyword_score=10, coverage=0.6),
+                Candidate(
+                    "both", "latin", vector_rank=2, similarity=0.79, keyword_rank=2, keyword_score=9, coverage=0.6
+                ),
+                Candidate("last", "latin", vector_rank=3, similarity=0.2),
+            ]
+        )[0]
+    )
 
 
 def test_the_other_language_is_not_outvoted():
     """A Chinese note that answers an English question best is not pushed back by notes that share its words."""
     english = [
         Candidate(
-            f"en{i}", "latin", vector_rank=i + 2, similarity=0.3 - i / 100, keyword_rank=i, keyword_score=9 - i, coverage=0.5
+            f"en{i}",
+            "latin",
+            vector_rank=i + 2,
+            similarity=0.3 - i / 100,
+            keyword_rank=i,
+            keyword_score=9 - i,
+            coverage=0.5,
         )
         for i in (1, 2, 3)
     ]
@@ -43,23 +55,33 @@ def test_the_other_language_is_not_outvoted():
 
 def test_weak_keywords_are_heard_little():
     """A leg that matches a tenth of the question does not overrule the meaning."""
-    assert "dense" == order(
-        [
-            Candidate("dense", "latin", vector_rank=1, similarity=0.8),
-            Candidate("noise", "latin", vector_rank=9, similarity=0.2, keyword_rank=1, keyword_score=3, coverage=0.1),
-        ]
-    )[0]
+    assert (
+        "dense"
+        == order(
+            [
+                Candidate("dense", "latin", vector_rank=1, similarity=0.8),
+                Candidate(
+                    "noise", "latin", vector_rank=9, similarity=0.2, keyword_rank=1, keyword_score=3, coverage=0.1
+                ),
+            ]
+        )[0]
+    )
 
 
 def test_vectors_of_spelling_do_not_overrule_words():
     """Hashing knows nothing that keywords do not: the keyword leg decides."""
-    assert "words" == order(
-        [
-            Candidate("letters", "latin", vector_rank=1, similarity=0.5),
-            Candidate("words", "latin", vector_rank=9, similarity=0.1, keyword_rank=1, keyword_score=9, coverage=0.6),
-        ],
-        semantic=False,
-    )[0]
+    assert (
+        "words"
+        == order(
+            [
+                Candidate("letters", "latin", vector_rank=1, similarity=0.5),
+                Candidate(
+                    "words", "latin", vector_rank=9, similarity=0.1, keyword_rank=1, keyword_score=9, coverage=0.6
+                ),
+            ],
+            semantic=False,
+        )[0]
+    )
 
 
 CANDIDATES = st.lists(

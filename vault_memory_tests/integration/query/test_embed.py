@@ -1,0 +1,150 @@
+"""The question's vector over HTTP, against a server that misbehaves."""
+
+import json
+import math
+import threading
+import time
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from vault_memory import settings as settings_module
+from vault_memory.errors import ConfigError, EmbeddingError
+from vault_memory.notes import hashing
+from vault_memory.query.embed import RecordedEmbedder, embed_query
+
+RECORDED = RecordedEmbedder("openai", "some-model", 4)
+GOOD = json.dumps({"data": [{"index": 0, "embedding": [3.0, 0.0, 4.0, 0.0]}]}).encode()
+
+
+class Provider(ThreadingHTTPServer):
+    """Answers as it is told, and remembers what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer = (200, GOOD, {})
+        self.delay_seconds = 0.0
+        self.requests = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    def do_POST(self):
+        """Answer."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append((self.path, dict(self.headers), json.loads(body)))
+        status, answer, headers = self.server.answer
+        time.sleep(self.server.delay_seconds)
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        try:
+            self.wfile.write(answer)
+        except OSError:
+            self.close_connection = True
+
+    def log_message(self, *_):
+        """Stay silent."""
+
+
+@pytest.fixture
+def provider():
+    """A provider on this machine."""
+    with Provider() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def provider_settings(provider, tmp_path):
+    """Settings that allow it."""
+    return settings_module.load(
+        {
+            "HOME": str(tmp_path),
+            "OPENROUTER_API_KEY": "key-1",
+            "VAULT_MEMORY_EMBEDDING_BASE_URL": f"http://127.0.0.1:{provider.server_port}/v1",
+            "VAULT_MEMORY_EMBEDDING_ALLOW_HTTP_LOOPBACK": "true",
+        }
+    )
+
+
+def test_a_good_answer_is_a_padded_unit_vector(provider, provider_settings):
+    """The recorded model is asked for, and a narrow vector is brought to the stored width."""
+    vector = embed_query("question", RECORDED, provider_settings)
+    assert (1536, [0.6, 0.0, 0.8, 0.0]) == (len(vector), list(vector[:4]))
+    ((path, headers, body),) = provider.requests
+    assert ("/v1/embeddings", "Bearer key-1") == (path, headers["Authorization"])
+    assert ("some-model", ["question"], "float") == (body["model"], body["input"], body["encoding_format"])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (500, b"question", {}),
+        (429, b"", {"Retry-After": "60"}),
+        (401, b"question", {}),
+        (307, b"", {"Location": "http://127.0.0.2:1/"}),
+        (200, b"not json", {}),
+        (200, b"{}", {}),
+        (200, GOOD.replace(b", 0.0]", b"]"), {}),
+        (200, GOOD.replace(b"3.0", b"NaN"), {}),
+        (200, GOOD.replace(b"3.0", b"1e999"), {}),
+        (200, b" " * 200_000 + GOOD, {}),
+    ],
+)
+def test_anything_else_is_an_error_without_the_question(provider, provider_settings, answer):
+    """Failures, redirects, and answers that are short, not finite, no JSON or too large."""
+    provider.answer = answer
+    with pytest.raises(EmbeddingError) as caught:
+        embed_query("question", RECORDED, provider_settings)
+    assert "question" not in str(caught.value)
+    assert 1 == len(provider.requests)
+
+
+def test_a_slow_provider_is_not_waited_for(provider, provider_settings):
+    """The time limit is for all of it, not for each byte."""
+    provider.delay_seconds = 1.5
+    started = time.monotonic()
+    with pytest.raises(EmbeddingError, match="within"):
+        embed_query("question", RECORDED, provider_settings, timeout_seconds=0.2)
+    assert time.monotonic() - started < 1.2
+
+
+def test_proxies_of_the_environment_are_ignored(provider, provider_settings, monkeypatch):
+    """The question goes where the settings say."""
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/")
+    embed_query("question", RECORDED, provider_settings)
+    assert 1 == len(provider.requests)
+
+
+def test_a_host_that_is_not_allowed_gets_nothing(provider, provider_settings):
+    """Without the loopback flag this server is out of bounds."""
+    strict = replace(provider_settings, embedding=replace(provider_settings.embedding, allow_http_loopback=False))
+    with pytest.raises(ConfigError):
+        embed_query("question", RECORDED, strict)
+    assert [] == provider.requests
+
+
+def test_a_provider_that_is_down_is_an_embedding_error(provider_settings, tmp_path):
+    """No connection is no crash."""
+    gone = replace(provider_settings.embedding, base_url="http://127.0.0.1:1/v1")
+    with pytest.raises(EmbeddingError):
+        embed_query("question", RECORDED, replace(provider_settings, embedding=gone))
+
+
+def test_the_recorded_hashing_embedder_needs_no_network(provider, provider_settings):
+    """What made the vectors embeds the question; another version is not compared with them."""
+    vector = embed_query("question", RecordedEmbedder("hashing", hashing.MODEL, 1536), provider_settings)
+    assert math.isclose(1.0, math.fsum(value * value for value in vector))
+    assert [] == provider.requests
+    with pytest.raises(EmbeddingError, match="version"):
+        embed_query("question", RecordedEmbedder("hashing", "hashing-0", 1536), provider_settings)
