@@ -10,22 +10,7 @@ from vault_memory.notes.chunking import chunk
 from vault_memory.notes.markdown import parse
 from vault_memory_tests.unit.notes.builders import make_clean_note
 
-_WORDS = [
-    "index",
-    "vector",
-    "memory",
-    "agent",
-    "session",
-    "budget",
-    "deploy",
-    "rollback",
-    "cache",
-    "schema",
-    "partition",
-    "review",
-    "invoice",
-    "garden",
-]
+_WORDS = ("index", "vector", "memory", "agent", "deploy", "rollback", "cache", "schema", "review", "invoice", "garden")
 _CHARACTERS = "数据库向量记忆智能体会话检索嵌入分块标题延迟预算部署回滚缓存迁移分区评审会议"
 
 
