@@ -14,7 +14,6 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -58,6 +57,7 @@ OnVectors = Callable[[Vectors], None]
 """Called in the caller's thread with each batch as it arrives, so that paid vectors outlive a crash."""
 
 _HASHING_BATCH: Final = 64
+_DECODE_DELAY_SECONDS: Final = 0.005
 _MAX_ANSWER_TRIES: Final = 3
 _MAX_ANSWER_TRIES_OF_A_PIECE: Final = 2
 _MAX_BARREN_TEXTS: Final = 5  # this many in a row refused alone with nothing accepted: it is not the texts
@@ -394,7 +394,7 @@ class _Run:
         self._slots = asyncio.Semaphore(max(1, self._settings.concurrency))
         # The SDK's own parser takes a fifth of the time of json.loads, which would cap the rate at 2,400 texts/s.
         self._read_answer = partial(read_answer, loads=import_module("jiter").from_json)
-        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="vault-memory-decode")
+        self._decoding = asyncio.Lock()
 
     async def all(self, client: EmbeddingClient, texts: Sequence[EmbedText]) -> None:
         """Embed all texts.
@@ -413,8 +413,6 @@ class _Run:
             first = errors.exceptions[0]  # the caller's own callback failed; the other workers were cancelled
         else:
             return
-        finally:
-            self._decoder.shutdown(wait=False, cancel_futures=True)
         raise first
 
     async def _work(self, client: EmbeddingClient) -> None:
@@ -484,8 +482,11 @@ class _Run:
             body = await client.post(self._embedder.model, self._embedder.dimensions, [text.text for text in texts])
         if not isinstance(body, bytes):
             return body.error, body.retry_after
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._decoder, self._decode, body, len(texts)), None
+        # Not in a thread: it would hold the interpreter's lock for 5 ms at each turn of the loop, and four answers
+        # of a megabyte are eighty turns. One at a time, and only once the loop has sent what it can send.
+        async with self._decoding:
+            await asyncio.sleep(_DECODE_DELAY_SECONDS)
+            return self._decode(body, len(texts)), None
 
     def _decode(self, body: bytes, count: int) -> Answer | EmbeddingError:
         try:

@@ -85,6 +85,17 @@ def test_secret_at_egress(note, scanned):
     assert isinstance(caught.value, ScanError)
 
 
+def test_real_rules_at_egress(note):
+    """The rules that judge notes judge the joined text too."""
+    key = f"sk-or-v1-{sha256(b'fake').hexdigest()}"
+
+    with pytest.raises(EgressBlocked) as caught:
+        texts_of(note, [chunk("fine"), chunk(f"Keys > OpenRouter\n\n{key}", 1)])
+
+    assert "01_Projects/a.md: lines 4-5 match" in str(caught.value)
+    assert key not in str(caught.value)
+
+
 def test_only_clean_notes(note, scanned):
     """Nothing but a clean note has texts, and nothing but ``texts_of`` makes one."""
     with pytest.raises(TypeError, match="CleanNote"):
