@@ -143,6 +143,7 @@ def search(
     settings: Settings | None = None,
     connection: Connection[DictRow] | None = None,
     embedder: Callable[[str], Sequence[float]] | None = None,
+    semantic: bool = True,
 ) -> SearchResult:
     """Search the memory; no text of a question can make it fail.
 
@@ -158,6 +159,7 @@ def search(
         settings: None: from the environment.
         connection: An open one of ``query.database.connect``, for callers that ask often.
         embedder: In place of the recorded one, for measurements.
+        semantic: Whether that one knows meaning.
 
     Raises:
         QueryError: The question is blank, or an argument is malformed. Nothing was asked of anybody.
@@ -177,7 +179,7 @@ def search(
     rows = [row for row in rows if row["chunk_id"] is not None]
     view = verify.look(settings.vault, {row["note_id"] for row in rows})
     notices += vault_notices(commit, view)
-    ranked = _ranked(rows, script_of(question), semantic=embedder is not None or recorded.is_semantic)
+    ranked = _ranked(rows, script_of(question), semantic=semantic if embedder else recorded.is_semantic)
     items, withheld = _select(ranked, view, k)
     if withheld:
         notices.append(f"{withheld} hits were withheld: the secret scan matches them now, run vault-memory sync")
