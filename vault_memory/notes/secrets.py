@@ -163,7 +163,8 @@ def _is_basic_auth(match: re.Match[str]) -> bool:
 
 
 def _is_url_with_password(match: re.Match[str]) -> bool:
-    user, password, host = match["user"], match["password"], match["host"]
+    user, host = match["user"], match["host"]
+    password = compiled(r"%([0-9A-Fa-f]{2})").sub(lambda code: chr(int(code[1], 16)), match["password"])
     if password in {user, user + user} or compiled(r"[{}<>$\[\]]").search(user):
         return False
     example = compiled(r"(?i)(?:^|[.@])(?:example|domain|yourdomain|your-?\w+|host(?:name)?|server|foo|bar|test)(?:\.\w{2,6})?(?::|$)").search(host)
