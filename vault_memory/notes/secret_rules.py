@@ -200,7 +200,7 @@ FORMATS: Final = (
     Rule("aws_key_id", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), rf"{_LEFT}(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])([A-Z0-9]{{16}})(?![A-Za-z0-9])"),
     Rule("openai_key", ("T3BlbkFJ",), rf"{_LEFT}sk-([A-Za-z0-9_-]{{12,200}}T3BlbkFJ[A-Za-z0-9_-]{{12,200}})"),
     Rule("openai_style_key", ("sk-",), rf"{_LEFT}(?<![A-Za-z0-9]-)sk-(?:[a-z0-9]{{2,12}}-){{0,3}}([A-Za-z0-9_]{{20,200}})(?![A-Za-z0-9_]*-[a-z]{{3}})", "random"),
-    Rule("zhipu_key", (".",), rf"{_LEFT}([0-9a-f]{{32}}\.[A-Za-z0-9]{{16}})(?![A-Za-z0-9.])", "random", _ZHIPU),
+    Rule("zhipu_key", (".",), rf"{_LEFT}([0-9a-f]{{32}}\.[A-Za-z0-9]{{16}})(?!\.?[A-Za-z0-9])", "random", _ZHIPU),
     Rule("discord_token", (".",), rf"{_LEFT}(?<![-_])([MNO][\w-]{{22,27}}\.[\w-]{{6}}\.[\w-]{{27,45}})(?![\w-])", "random", _DISCORD),
     Rule("telegram_token", (":A",), rf"{_LEFT}[0-9]{{8,11}}:(A[A-Za-z0-9_-]{{32,40}})"),
     Rule("twilio_key", ("SK",), rf"{_LEFT}SK([0-9a-f]{{32}})(?![A-Za-z0-9])"),

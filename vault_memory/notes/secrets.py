@@ -288,7 +288,8 @@ def _find_english_phrases(text: str) -> Iterator[tuple[str, int, int]]:
     run: list[re.Match[str]] = []
     for match in [*compiled(r"[A-Za-z]+").finditer(text), None]:
         if match and match.group().lower() in numbers:
-            if run and not compiled(_GAP).match(text[run[-1].end() : match.start()]):
+            gap = text[run[-1].end() : match.start()] if run else ""
+            if run and (not compiled(_GAP).match(gap) or gap.count("\n") > 1):
                 run = []
             run.append(match)
             continue
