@@ -45,14 +45,14 @@ _API_KEY: Final = (
 _WEAK: Final = r"(?<![A-Za-z])key(?![A-Za-z])|credentials?|(?<![A-Za-z])creds?(?![A-Za-z])|(?<![A-Za-z])auth(?![A-Za-z])|(?<=账)密|(?<=帐)密|(?<![a-z])login(?![a-z])|登[录陆]信息|账[户号]信息"
 _LABEL: Final = rf"(?i)(?P<P>{_PASSWORD})|(?P<S>{_SECRET})|(?P<T>{_TOKEN})|(?P<K>{_API_KEY})|(?P<W>{_WEAK})"
 
-_NOT_BEFORE: Final = tuple(
+_NOT_BEFORE: Final = frozenset(
     (
         "public primary foreign partition sort cache next page continuation pad eos bos unk mask max min stop special hot short registry arrow function dict json composite "
         "candidate publishable site measurement index hash hashed unique surrogate natural row map lookup tree dns xsrf csrf forgery per first last of localization localisation "
         "i18n translation config device registration push sync cancellation lexer syntax design amz goog change import export update policy work unit lock upload starting resume "
         "confirmation idempotency request task claim delegation collection query search position s3 object kms rate bucket security session reset verification public lookahead start "
         "end open close opening closing comment punctuation unexpected id ordering group dedup deduplication invite unsubscribe tracking context input output completion prompt image "
-        "ssh deploy_public host-"
+        "ssh deploy_public"
     ).split()
 )  # fmt: skip
 _NOT_BEFORE_CHINESE: Final = tuple(
@@ -66,7 +66,8 @@ def _is_other_label(text: str, start: int) -> bool:
     before = text[max(0, start - 24) : start]
     if not before:
         return False
-    if before.rstrip(" _-").lower().endswith(_NOT_BEFORE) or before.endswith(_NOT_BEFORE_CHINESE):
+    word = compiled(r"(?:[A-Z]?[a-z0-9]+|[A-Z]+)(?=[ _-]?\Z)").search(before)
+    if (word and word.group().lower() in _NOT_BEFORE) or before.endswith(_NOT_BEFORE_CHINESE):
         return True
     return before.rfind("《") > before.rfind("》") or "secretsmanager:" in before or compiled(r"[A-Za-z0-9+/]{24}").match(before) is not None
 
@@ -96,7 +97,7 @@ _QUALIFIED: Final = (
     r"""[ \t]{1,4}(?:for|of|to|on|in|at|used|de|für|pour|para)[ \t][^\n.:=|;,!?。；，：]{1,40}[:：=]|(?:[ \t]{0,2}[/／&和、+|-][ \t]{0,2}[\w一-鿿]{1,12}){1,3}[ \t]{0,2}[:：=]"""
 )
 _COPULA: Final = (
-    r"""["'`*_)）\]」』]{0,4}(?:[ \t]{1,4}(?:[A-Za-z][\w'-]{0,14}[ \t]{1,4}){0,5}?(?:is|was|are|to|as|became|IS|Is|=|es|ist|est|é|это)(?:[ \t]{1,4}(?:now|still|currently))?(?:[ \t]?:)?[ \t]{1,4}"""
+    r"""["'`*_)）\]」』]{0,4}(?:[ \t]{1,4}(?:[A-Za-z][\w'-]{0,14}[ \t]{1,4}){0,5}?(?:is|was|are|to|as|became|IS|Is|=|es|ist|lautet|est|é|это)(?:[ \t]{1,4}(?:now|still|currently|been|changed|set|reset|updated|rotated|just|temporarily|back)){0,4}(?:[ \t]{1,4}(?:to|as))?(?:[ \t]?:)?[ \t]{1,4}"""
     r"""|[一-鿿 \t]{0,8}?(?:[是为為叫用即]|改成了?|改[为為]|换成了?|设成了?|设[为為置]|設[为為定]|变成了?|变[为為]|成了|告诉|发你|[:：=→]|は|が|는|은)[ \t]{0,4}(?:[:：][ \t]{0,2})?)"""
 )
 _SPACE: Final = r"""["'`*_」』）)]{0,3}(?:[ \t]{1,4}|(?=[「『“‘"'`（(【]))"""
@@ -106,13 +107,14 @@ _TRIM_END: Final = ".,;:!?)]}>\"'`|*~&/\\"
 _LINE_REST: Final = 200
 _NEXT_LINE: Final = r"""[\s"'`*_)\]）】」』:：=>-]{0,8}?[ \t]{0,8}\n(?:[ \t>]{0,8}\n)?[ \t>]{0,8}(?:[-*+][ \t]|\d{1,2}[.)][ \t])?[ \t]{0,4}(?:```?\w{0,12}\n[ \t>]{0,8})?[`"'*_]{0,4}(?P<value>[!-~]{4,200})[ \t]{0,8}(?:\n|\Z)"""
 _HANZI_LINE: Final = r"[ \t]{0,4}[:：][ \t]{0,4}(?P<value>[一-鿿]{7,24})[ \t]{0,8}(?:\n|\Z)"
-_HANZI_TALK: Final = re.compile(
+_HANZI_TALK: Final = (
     r"[的了是在见请用需要不可与和或被把等于同忘记设置改重存放找问看发由无空暂待略保密加解钥码令算法输入长短字符位数为以从及其这那该每任何各对]"
 )
-_NUMBER: Final = r"(?P<value>\d{4,12})(?![\d\w]|[-/.]\d|[ \t]{0,2}(?:[年月日位个次条天种元号分秒%％页章人台套份款歲岁]|bits?|char|digit|times|days|seconds?|minutes?|hours?|years?|users?|token|[KMG]B))"
+_NUMBER: Final = r"(?P<value>\d{3}[ -]\d{3}|\d{3,12})(?![\d\w]|[-/.]\d|[ \t]{0,2}(?:[年月日位个次条天种元号分秒%％页章人台套份款歲岁]|bits?|char|digit|times|days|seconds?|minutes?|hours?|years?|users?|token|[KMG]B))"
 _PIN: Final = r"(?:(?<![A-Za-z_#])(?:PIN|Pin[ -]?(?:code|number)|pin[ -](?:code|number)|PUK|CVV2?|CVC2?)(?![A-Za-z_])(?:[ \t]?[码碼])?|(?:取款|支付|锁屏|解锁|开机|门[锁禁]|银行卡|信用卡|保险[箱柜]|行李箱|手机|交易|提款|卡)[ \t]?(?:的)?(?:密[码碼]|PIN)|安全码|解锁码|取件码|門鎖密碼|提款密碼)"
-_PIN_TIE: Final = r"[\s*_`\"'）)]{0,6}(?:[:：=|]|is|was|是|为|為|改成了?|改为|->|→|[ \t])[ \t*_`\"'（(「]{0,6}"
-_GPIO: Final = re.compile(r"(?i)gpio|board|header|arduino|connector|pinout|led|vcc|gnd|uart|spi")
+_PIN_TIE: Final = r"[\s*_`\"'）)]{0,6}(?:[:：=|]|is|was|是|为|為|改成了?|改为|->|→|[ \t]|(?<=[码碼]))[ \t*_`\"'（(「]{0,6}"
+_CARD_CODE: Final = r"CVV|CVC|安全码"
+_GPIO: Final = r"(?i)gpio|board|header|arduino|connector|pinout|led|vcc|gnd|uart|spi"
 _RANDOM_MINIMUM: Final = {"S": 16, "T": 16, "K": 16, "W": 20}
 _CASES: Final = 3
 _SHORTEST: Final = 4
@@ -178,16 +180,16 @@ def find_labelled(text: str) -> Iterator[tuple[str, int, int]]:
     """Find values that stand by a label: rule, start and end of label with value."""
     for match in _find_near(_LABEL, text, _STEMS):
         start, end = match.span()
-        if _is_other_label(text, start):
+        kind = str(match.lastgroup)
+        maybe = compiled(_MAYBE).search(text, end, end + _LINE_REST)
+        chinese = kind in "PS" and not match.group().isascii() and compiled(_HANZI_LINE).match(text, end)
+        if not (maybe or chinese) or _is_other_label(text, start) or _is_in_example_address(text, start):
             continue
         rest = text[end : end + 700]
         if compiled(_NOT_AFTER).match(rest):
             continue
-        kind = str(match.lastgroup)
         rest, shift = _skip_identifier(rest)
-        if not compiled(_MAYBE).search(rest, 0, _LINE_REST) and rest[:1] not in ":：":
-            continue
-        length = _value_end(kind, match.group(), rest)
+        length = _value_end(kind, match.group(), rest) if maybe else _hanzi_end(rest)
         if length:
             yield _RULES[kind], start, end + shift + length
     yield from _find_pins(text)
@@ -201,6 +203,13 @@ _RULES: Final = {
     "K": "labelled_api_key",
     "W": "labelled_credential",
 }
+
+
+def _is_in_example_address(text: str, start: int) -> bool:
+    """Tell whether a label is a parameter of an address that manuals use, or of one that a mail list signs."""
+    if text[start - 1 : start] not in {"?", "&"} and text[start - 3 : start] not in {"?ws", "&ws", "?x-"}:
+        return False
+    return compiled(r"://(?:[\w-]{1,40}\.){0,3}(?:example\.(?:com|org|net)|mp\.weixin\.qq\.com)/").search(text, max(0, start - 300), start) is not None
 
 
 def _skip_identifier(rest: str) -> tuple[str, int]:
@@ -219,17 +228,15 @@ def _value_end(kind: str, label: str, rest: str) -> int:
     for tie in (_TYPED, _COMMENTED, _PAIR, _CALL, _ATTRIBUTE, _LATER_VALUE, _STRONG, _QUALIFIED):
         match = compiled(tie).match(rest)
         if match:
-            for value, quoted, end in _values_at(rest, match.end()):
+            for value, quoted, end in _values_at(rest, match.end(), password=kind in "PS"):
                 if _accept(kind, value, firm=True, quoted=quoted, chinese=chinese):
                     return end
-            if tie is _STRONG and kind in "PS" and chinese:
-                hanzi = compiled(_HANZI_LINE).match(rest)
-                if hanzi and not _HANZI_TALK.search(hanzi["value"]):
-                    return hanzi.end("value")
+            if tie is _STRONG and kind in "PS" and chinese and _hanzi_end(rest):
+                return _hanzi_end(rest)
     for tie in (_COPULA, _SPACE):
         match = compiled(tie).match(rest)
         if match and not (tie is _SPACE and label.lower() in _VERBS):
-            for value, quoted, end in _values_at(rest, match.end()):
+            for value, quoted, end in _values_at(rest, match.end(), password=kind in "PS"):
                 if _accept(kind, value, firm=quoted and tie is _COPULA, quoted=quoted, chinese=chinese):
                     return end
     match = compiled(_NEXT_LINE).match(rest)
@@ -240,7 +247,13 @@ def _value_end(kind: str, label: str, rest: str) -> int:
     return 0
 
 
-def _values_at(rest: str, start: int) -> Iterator[tuple[str, bool, int]]:
+def _hanzi_end(rest: str) -> int:
+    """Give where a pass-phrase of Chinese characters ends that fills its line and is no sentence, or 0."""
+    match = compiled(_HANZI_LINE).match(rest)
+    return match.end("value") if match and not compiled(_HANZI_TALK).search(match["value"]) else 0
+
+
+def _values_at(rest: str, start: int, *, password: bool) -> Iterator[tuple[str, bool, int]]:
     """Give the candidate at a place: what is quoted there, or the run up to a space."""
     match = compiled(r"[ \t]{0,8}[frbu]?" + _QUOTED).match(rest, start)
     if match:
@@ -257,10 +270,11 @@ def _values_at(rest: str, start: int) -> Iterator[tuple[str, bool, int]]:
             if cut > 0:
                 value = value[:cut]
         trimmed = value.rstrip(_TRIM_END) or value
-        yield trimmed, bool(opener), begin + len(trimmed)
         cut = compiled(r"[,;)&]").search(trimmed)
-        if cut and cut.start() >= 4:
+        if cut and cut.start() >= _SHORTEST:
             yield trimmed[: cut.start()], bool(opener), begin + cut.start()
+        if not cut or password:
+            yield trimmed, bool(opener), begin + len(trimmed)
 
 
 def _accept(kind: str, value: str, *, firm: bool, quoted: bool, chinese: bool) -> bool:
@@ -288,15 +302,16 @@ def _find_pins(text: str) -> Iterator[tuple[str, int, int]]:
     for match in _find_near(_PIN, text, _PIN_STEMS):
         tie = compiled(_PIN_TIE).match(text, match.end(), match.end() + 40)
         number = compiled(_NUMBER).match(text, tie.end(), tie.end() + 40) if tie else None
-        if not number or is_trivial_number(number["value"]) or len(number["value"]) > 8:
+        digits = compiled(r"[ -]").sub("", number["value"]) if number else ""
+        if not number or is_trivial_number(digits) or not (3 if compiled(_CARD_CODE).match(match.group()) else 4) <= len(digits) <= 8:
             continue
         around = text[max(0, match.start() - 60) : number.end() + 40]
-        if not (match.group().isascii() and _GPIO.search(around)):
+        if not (match.group().isascii() and compiled(_GPIO).search(around)):
             yield "labelled_pin", match.start(), number.end()
     for match in compiled(r"(?:密[ \t]{0,4}[码碼]|口令|暗证番号)").finditer(text):
         tie = compiled(r"[\s*_`）)]{0,4}(?:[:：=]|[是为為]|改成了?|改为|->|→)[ \t*_`「（(]{0,4}").match(text, match.end(), match.end() + 20)
         number = compiled(_NUMBER).match(text, tie.end(), tie.end() + 40) if tie else None
-        if number and not is_trivial_number(number["value"]) and not _is_other_label(text, match.start()):
+        if number and number["value"].isdigit() and len(number["value"]) >= 4 and not is_trivial_number(number["value"]) and not _is_other_label(text, match.start()):
             yield "labelled_pin", match.start(), number.end()
 
 

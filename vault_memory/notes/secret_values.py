@@ -41,19 +41,21 @@ _SAMPLE_WORDS: Final = (
     "ok true false yes on off see go java python node react spring boot"
 ).split()  # fmt: skip
 
+_TEMPLATES: Final = ("${", "$(", "{{", "}}", "{%", "<%", "%(", "#{", "@{", "[[", "$ANSIBLE_VAULT")
+_FILES: Final = tuple(
+    ".txt .json .yaml .yml .pem .key .crt .cer .p12 .pfx .env .toml .ini .conf .cfg .md .html .htm .php .js .ts .py .go .rs .java .sh .gpg .kdbx .com .org .net .io .dev .cn".split()
+)  # fmt: skip
 _REFERENCE: Final = (
-    r"\$\{|\$\(|\{\{|\}\}|\{%|<%|%\(|#\{|@\{|\[\["  # templates
-    r"|\A[$%@:&]?[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+%?\Z"  # NAMES_LIKE_THIS, $VAR, %VAR%
-    r"|\A\$[A-Za-z_][A-Za-z0-9_:]*\Z|\A%[A-Za-z_]+%\Z|\A%[sdr@]"
-    r"|\A(?:op|vault|keychain|keyring|ssm|secretsmanager|gcpsm|awskms|azurekeyvault|file|pass|env|bws|doppler|akv|arn|sops|ref\+\w+|urn)(?::|//)"
-    r"|\A!(?:vault|secret|env|include|Ref|Sub|GetAtt)\b|\AENC\[|\AENC\(|\A\{cipher\}|\$ANSIBLE_VAULT"
-    r"|\A[\w$]+(?:\.[A-Za-z_$][\w$]*)+\Z|\A[\w$.]+(?:\[|\(|->|::)|\A[\w.]+\(\)|\A&?\*?[\w]+::"  # code
-    r"|\A(?:new|await|async|return|lambda|func|function|typeof|this|self|process|os|req|request|config|ctx|props)\b[ .\[(]"
-    r"|\A(?:https?|ftp|wss?|git|ssh|s3|gs)://|\A(?:/|\./|\.\./|~/|[A-Za-z]:\\)[\w.\-/\\]*"  # addresses and paths
-    r"|\A[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\Z"  # mail addresses
-    r"|\A(?:projects|secrets?|kv|secret/data|ssh|keys?)/[\w./-]+\Z"
-    r"|\.(?:txt|json|ya?ml|pem|key|crt|cer|p12|pfx|env|toml|ini|conf|cfg|md|html?|php|js|ts|py|go|rs|java|sh|gpg|kdbx|com|org|net|io|dev|cn)\Z"
-    r"|\A(?:sha\d{1,3}|md5|blake\w{1,3})[-:=$]|\ASHA256:|\Assh-(?:rsa|ed25519|dss)|\Aecdsa-|\AAAAA[BCE]3Nza|\A\$(?:2[aby]|argon2|apr1|[156y])\$|\A\{SSHA"
+    r"[$%@:&]?[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+%?\Z"  # NAMES_LIKE_THIS, $VAR, %VAR%
+    r"|\$[A-Za-z_][A-Za-z0-9_:]*\Z|%[A-Za-z_]+%\Z|%[sdr@]"
+    r"|(?:op|vault|keychain|keyring|ssm|secretsmanager|gcpsm|awskms|azurekeyvault|file|pass|env|bws|doppler|akv|arn|sops|ref\+\w+|urn)(?::|//)"
+    r"|!(?:vault|secret|env|include|Ref|Sub|GetAtt)\b|ENC[\[(]|\{cipher\}"
+    r"|[\w$]+(?:\.[A-Za-z_$][\w$]*)+\Z|[\w$.]+(?:\[|\(|->|::)|&?\*?\w+::"  # code
+    r"|(?:new|await|async|return|lambda|func|function|typeof|this|self|process|os|req|request|config|ctx|props)\b[ .\[(]"
+    r"|(?:https?|ftp|wss?|git|ssh|s3|gs)://|(?:/|\./|\.\./|~/|[A-Za-z]:\\)[\w.\-/\\]*"  # addresses and paths
+    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\Z"  # mail addresses
+    r"|(?:projects|secrets?|kv|secret/data|ssh|keys?)/[\w./-]+\Z"
+    r"|(?:sha\d{1,3}|md5|blake\w{1,3})[-:=$]|SHA256:|ssh-(?:rsa|ed25519|dss)|ecdsa-|AAAA[BCE]3Nza|\$(?:2[aby]|argon2|apr1|[156y])\$|\{SSHA"
 )
 _SAMPLE: Final = (
     r"(?i)\.\.\.|…|\*\*\*|•|●|x{4}|_{3}|\?{3}|-{4}|#{3}|0{6}|1{6}"
@@ -129,14 +131,16 @@ def is_sample_word(value: str) -> bool:
 
 def is_reference(value: str) -> bool:
     """Tell whether a value is code, a variable, a path, an address, a digest or a pointer into a secret store."""
-    return compiled(_REFERENCE).search(value) is not None
+    if value.endswith(_FILES) or compiled(_REFERENCE).match(value):
+        return True
+    return any(template in value for template in _TEMPLATES)
 
 
 def is_trivial_number(digits: str) -> bool:
     """Tell whether digits are a sequence, a repetition or a year: what examples are made of."""
     steps = {(int(b) - int(a)) % 10 for a, b in zip(digits, digits[1:], strict=False)}
     halves = len(digits) > 5 and digits[: len(digits) // 2] == digits[len(digits) // 2 :]
-    return len(steps) <= 1 or len(set(digits)) <= 1 or halves or digits in {"123123", "112233", "1234567890"}
+    return (len(steps) <= 1 and steps <= {0, 1, 9}) or halves or digits in {"123123", "112233", "1234567890"}
 
 
 def is_password(value: str, *, firm: bool = True) -> bool:

@@ -163,7 +163,8 @@ def _is_basic_auth(match: re.Match[str]) -> bool:
 
 
 def _is_url_with_password(match: re.Match[str]) -> bool:
-    user, password, host = match["user"], match["password"], match["host"]
+    user, host = match["user"], match["host"]
+    password = compiled(r"%([0-9A-Fa-f]{2})").sub(lambda code: chr(int(code[1], 16)), match["password"])
     if password in {user, user + user} or compiled(r"[{}<>$\[\]]").search(user):
         return False
     example = compiled(r"(?i)(?:^|[.@])(?:example|domain|yourdomain|your-?\w+|host(?:name)?|server|foo|bar|test)(?:\.\w{2,6})?(?::|$)").search(host)
@@ -287,7 +288,8 @@ def _find_english_phrases(text: str) -> Iterator[tuple[str, int, int]]:
     run: list[re.Match[str]] = []
     for match in [*compiled(r"[A-Za-z]+").finditer(text), None]:
         if match and match.group().lower() in numbers:
-            if run and not compiled(_GAP).match(text[run[-1].end() : match.start()]):
+            gap = text[run[-1].end() : match.start()] if run else ""
+            if run and (not compiled(_GAP).match(gap) or gap.count("\n") > 1):
                 run = []
             run.append(match)
             continue
