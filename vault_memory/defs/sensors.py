@@ -9,6 +9,7 @@ A to B and back to A. No run key for the same reason: Dagster would drop the sec
 import json
 import time
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 import dagster as dg
@@ -18,10 +19,12 @@ from vault_memory.defs.liveness import busy_with, reclaim
 from vault_memory.defs.partitions import (
     COMMIT_TAG,
     DATA_VERSION_TAG,
+    SELECTION_TAG,
     Names,
     make_range,
     postponed_drops,
     range_tags,
+    selection_digest,
     set_postponed_drops,
 )
 from vault_memory.defs.resources import VaultSession
@@ -36,6 +39,14 @@ POLL_SECONDS: Final = 0.15
 TICK_SECONDS: Final = 40.0
 _RECHECK_SECONDS: Final = 5.0
 _LOCK_WAIT_SECONDS: Final = 1.0
+# One failure may be a run that was killed, or whose range was moved: it is made up for at once.
+_FREE_FAILURES: Final = 2
+_PAUSE_SECONDS: Final = 15.0
+_MAX_DOUBLINGS: Final = 8  # about a quarter of an hour
+
+
+class RunsKeepFailingError(VaultMemoryError):
+    """Runs over the same notes fail as a whole, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +133,12 @@ class HeadTick:
     def _request_notes(self, plan: "VaultPlan") -> dg.SensorResult:
         note_ids = next(iter(plan.batches(self.session.settings.sync.max_notes_per_run)))
         keys = [partition_key(note_id) for note_id in note_ids]
+        tags = {SELECTION_TAG: selection_digest(keys), COMMIT_TAG: plan.commit or ""}
+        if (seconds := self._seconds_to_wait(tags)) > 0:
+            raise RunsKeepFailingError(
+                f"the last runs over the {len(keys)} notes of {plan.commit} failed without getting anywhere; "
+                f"trying again in {seconds:.0f} s. The newest run shows why"
+            )
         # A sync from the command line moves partitions too, under the same lock.
         with self.session.synchronizer.writer(_LOCK_WAIT_SECONDS, holder="sensor"):
             if busy := busy_with(self.instance, self.names):
@@ -129,6 +146,21 @@ class HeadTick:
             bounds = make_range(self.instance, self.names.partitions, keys)
         request = dg.RunRequest(job_name=self.names.sync_job, tags=range_tags(self.names, bounds, keys, plan.commit))
         return self._told(dg.SensorResult(run_requests=[request]), plan.commit)
+
+    def _seconds_to_wait(self, tags: dict[str, str]) -> float:
+        """Return how long to let a selection rest whose runs end in failure and leave the same to do.
+
+        A note that fails is not planned again before its retry is due. So the same notes of the same commit come
+        again only if a run failed as a whole, and without a pause it would fail every few seconds for days.
+        """
+        records = self.instance.get_run_records(
+            dg.RunsFilter(tags=tags, job_name=self.names.sync_job), limit=_MAX_DOUBLINGS
+        )
+        failures = list(takewhile(lambda record: record.dagster_run.status is dg.DagsterRunStatus.FAILURE, records))
+        if len(failures) < _FREE_FAILURES:
+            return 0.0
+        pause = _PAUSE_SECONDS * 2 ** (len(failures) - _FREE_FAILURES)
+        return failures[0].update_timestamp.timestamp() + pause - time.time()
 
     def _request_index(self, commit: str | None) -> dg.SensorResult:
         request = dg.RunRequest(job_name=self.names.index_job, tags={COMMIT_TAG: commit or ""})

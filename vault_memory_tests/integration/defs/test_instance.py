@@ -33,6 +33,7 @@ folder, dsn = Path(sys.argv[1]), sys.argv[2]
 settings = load({"HOME": str(folder), "VAULT_MEMORY_HOME": str(folder / "home")})
 opener = lambda _: FakeSynchronizer(FakeVault(folder))
 plan = opener(None).plan()
+(folder / sys.argv[3]).touch()
 with open_instance(settings, dsn) as instance:
     run = run_in_process(settings, instance, plan.note_ids, plan, opener=opener)
 print(run.run_id, run.succeeded, len(run.outcomes))
@@ -64,9 +65,12 @@ def _sync(world: DagsterWorld, **options: Any) -> Any:
     return run_in_process(world.settings, world.instance, plan.note_ids, plan, opener=world.open, **options)
 
 
-def _sync_process(world: DagsterWorld, dsn: str) -> subprocess.Popen[str]:
+def _sync_process(world: DagsterWorld, dsn: str, planned: str = "planned") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", _SYNC, str(world.vault.folder), dsn], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _SYNC, str(world.vault.folder), dsn, planned],
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -174,8 +178,9 @@ def test_two_syncs_at_once_are_one_after_the_other(stored: DagsterWorld, dsn: st
     gate = stored.vault.hold("persist")
     first = _sync_process(stored, dsn)
     wait_for((stored.vault.folder / "at.persist").exists)
-    second = _sync_process(stored, dsn)
-    time.sleep(2)
+    second = _sync_process(stored, dsn, "second")
+    wait_for((stored.vault.folder / "second").exists)
+    time.sleep(1)
     assert 1 == len(stored.vault.read()["runs"])
     gate.unlink()
     outputs = [process.communicate(timeout=60)[0].split() for process in (first, second)]

@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from vault_memory.defs import sensors
 from vault_memory.defs.instance import _origin
 from vault_memory.defs.partitions import COMMIT_TAG, PLAN_TAG, SELECTION_TAG, VAULT_TAG
 from vault_memory.defs.sensors import Cursor
@@ -138,6 +139,24 @@ def test_trouble_is_a_skip_with_its_reason(world: DagsterWorld, trouble: str, to
     assert before == (result.cursor or before)
     (world.vault.folder / trouble).unlink()
     world.cursor = before
+    assert 1 == len(world.tick().run_requests)
+
+
+def test_runs_that_keep_failing_are_asked_for_ever_less_often(
+    world: DagsterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that fails as a whole comes again at once, then after a pause; another selection need not wait."""
+    world.vault.commit("c1", {"a.md": "1"})
+    (world.vault.folder / "leaky").touch()
+    for _ in range(2):
+        assert dg.DagsterRunStatus.FAILURE == world.run(dict(world.tick().run_requests[0].tags)).status
+    result = world.tick()
+    assert [] == list(result.run_requests)
+    assert "failed without getting anywhere" in result.skip_message
+    world.vault.commit("c2", {"a.md": "1", "b.md": "1"})
+    assert 1 == len(world.tick().run_requests)
+    world.vault.commit("c1")
+    monkeypatch.setattr(sensors, "_PAUSE_SECONDS", 0.0)
     assert 1 == len(world.tick().run_requests)
 
 
