@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
+import random
 import sys
 import tarfile
 import tempfile
@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--url", help="root of an embeddings API; default: the offline embedder")
     parser.add_argument("--dsn", help="a database where the role may create a schema; default: an embedded server")
     parser.add_argument("--together", action="store_true", help="one store for all sets instead of one each")
-    parser.add_argument("--sample", type=int, default=0, help="every n-th question so that about this many are asked")
+    parser.add_argument("--sample", type=int, default=0, help="ask this many of each set's questions, always the same")
     arguments = parser.parse_args()
     data = Path(os.environ.get("VAULT_MEMORY_TEST_DATA") or sys.exit("set VAULT_MEMORY_TEST_DATA"))
     embedder, met = Embedder(arguments.url), True
@@ -222,9 +222,10 @@ def main() -> None:
                     with tarfile.open(data / "evals" / f"{name}.tar.gz") as archive:
                         archive.extractall(folder, filter="data")
                     own, asked, refused = read_set(Path(folder, name), name)
-                    step = max(1, math.ceil(len(asked) / arguments.sample)) if arguments.sample else 1
-                    notes, questions = notes + own, questions + asked[::step]
-                    print(f"{name}: {len(own)} notes, {refused} quarantined, {len(asked[::step])} questions")
+                    if 0 < arguments.sample < len(asked):
+                        asked = random.Random(1).sample(asked, arguments.sample)
+                    notes, questions = notes + own, questions + asked
+                    print(f"{name}: {len(own)} notes, {refused} quarantined, {len(asked)} questions")
                 started = time.perf_counter()
                 chunks = index(dsn, notes, embedder)
                 print(f"{chunks} chunks in {time.perf_counter() - started:.0f} s, vectors: {embedder.model}")

@@ -117,7 +117,7 @@ def _impute(candidates: Sequence[Candidate], votes: Sequence[float], script: str
     own = sorted((v for c, v in zip(candidates, votes, strict=True) if c.script == script), reverse=True)
     foreign = sorted(
         (i for i, c in enumerate(candidates) if c.script != script and c.vector_rank is not None),
-        key=lambda i: candidates[i].vector_rank or 0,
+        key=lambda i: (candidates[i].vector_rank or 0, candidates[i].id),
     )
     for i, vote in zip(foreign, own, strict=False):
         given[i] = max(given[i], vote)

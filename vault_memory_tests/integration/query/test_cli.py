@@ -173,3 +173,11 @@ def test_a_reader_that_goes_away_is_no_error(ask, database, reader_dsn, tmp_path
     assert b"" == process.stderr.read()
     process.stderr.close()
     assert 0 == process.wait()
+
+
+def test_a_question_makes_no_server(ask, tmp_path):
+    """Without a memory the answer is one line, and no database is created for it."""
+    done = ask("x", VAULT_MEMORY_QUERY_DSN="", VAULT_MEMORY_HOME=str(tmp_path / "home"))
+    assert (3, b"", 1) == (done.returncode, done.stdout, done.stderr.count(b"\n"))
+    assert b"vault-memory sync" in done.stderr
+    assert not (tmp_path / "home").exists()
