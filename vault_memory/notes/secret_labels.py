@@ -46,18 +46,10 @@ _WEAK: Final = r"(?<![A-Za-z])key(?![A-Za-z])|credentials?|(?<![A-Za-z])creds?(?
 _LABEL: Final = rf"(?i)(?P<P>{_PASSWORD})|(?P<S>{_SECRET})|(?P<T>{_TOKEN})|(?P<K>{_API_KEY})|(?P<W>{_WEAK})"
 
 _NOT_BEFORE: Final = frozenset(
-    (
-        "public primary foreign partition sort cache next page continuation pad eos bos unk mask max min stop special hot short registry arrow function dict json composite "
-        "candidate publishable site measurement index hash hashed unique surrogate natural row map lookup tree dns xsrf csrf forgery per first last of localization localisation "
-        "i18n translation config device registration push sync cancellation lexer syntax design amz goog change import export update policy work unit lock upload starting resume "
-        "confirmation idempotency request task claim delegation collection query search position s3 object kms rate bucket security session reset verification public lookahead start "
-        "end open close opening closing comment punctuation unexpected id ordering group dedup deduplication invite unsubscribe tracking context input output completion prompt image "
-        "ssh deploy_public"
-    ).split()
+    ["public", "primary", "foreign", "partition", "sort", "cache", "next", "page", "continuation", "pad", "eos", "bos", "unk", "mask", "max", "min", "stop", "special", "hot", "short", "registry", "arrow", "function", "dict", "json", "composite", "candidate", "publishable", "site", "measurement", "index", "hash", "hashed", "unique", "surrogate", "natural", "row", "map", "lookup", "tree", "dns", "xsrf", "csrf", "forgery", "per", "first", "last", "of", "localization", "localisation", "i18n", "translation", "config", "device", "registration", "push", "sync", "cancellation", "lexer", "syntax", "design", "amz", "goog", "change", "import", "export", "update", "policy", "work", "unit", "lock", "upload", "starting", "resume", "confirmation", "idempotency", "request", "task", "claim", "delegation", "collection", "query", "search", "position", "s3", "object", "kms", "rate", "bucket", "security", "session", "reset", "verification", "public", "lookahead", "start", "end", "open", "close", "opening", "closing", "comment", "punctuation", "unexpected", "id", "ordering", "group", "dedup", "deduplication", "invite", "unsubscribe", "tracking", "context", "input", "output", "completion", "prompt", "image", "ssh", "deploy_public"]
 )  # fmt: skip
 _NOT_BEFORE_CHINESE: Final = tuple(
-    "凯撒 恺撒 摩斯 摩尔斯 莫斯 莫尔斯 摩爾斯 芬奇 流量 财富 栅栏 维吉尼亚 维热纳尔 生命 人生 基因 遗传 成功 幸福 文化 爱情 古典 替换 置换 换位 宇宙 历史 健康 长寿 数字 商业 增长 "
-    "心灵 成长 情感 爆款 公 主 外 古 弱 哈希 对称 流 分组 词 接头 军事 行军 红包 淘 培根 棋盘 希尔 仿射 滚动 猪圈 写作 沟通 教育 公开 防伪 抽奖 福利 编 解 译 乱 转 邮政编 魔".split()
+    ["凯撒", "恺撒", "摩斯", "摩尔斯", "莫斯", "莫尔斯", "摩爾斯", "芬奇", "流量", "财富", "栅栏", "维吉尼亚", "维热纳尔", "生命", "人生", "基因", "遗传", "成功", "幸福", "文化", "爱情", "古典", "替换", "置换", "换位", "宇宙", "历史", "健康", "长寿", "数字", "商业", "增长", "心灵", "成长", "情感", "爆款", "公", "主", "外", "古", "弱", "哈希", "对称", "流", "分组", "词", "接头", "军事", "行军", "红包", "淘", "培根", "棋盘", "希尔", "仿射", "滚动", "猪圈", "写作", "沟通", "教育", "公开", "防伪", "抽奖", "福利", "编", "解", "译", "乱", "转", "邮政编", "魔"]
 )  # fmt: skip
 
 
@@ -69,7 +61,11 @@ def _is_other_label(text: str, start: int) -> bool:
     word = compiled(r"(?:[A-Z]?[a-z0-9]+|[A-Z]+)(?=[ _-]?\Z)").search(before)
     if (word and word.group().lower() in _NOT_BEFORE) or before.endswith(_NOT_BEFORE_CHINESE):
         return True
-    return before.rfind("《") > before.rfind("》") or "secretsmanager:" in before or compiled(r"[A-Za-z0-9+/]{24}").match(before) is not None
+    return (
+        before.rfind("《") > before.rfind("》")
+        or "secretsmanager:" in before
+        or compiled(r"[A-Za-z0-9+/]{24}").match(before) is not None
+    )
 
 
 _NOT_AFTER: Final = (
@@ -84,18 +80,18 @@ _NOT_AFTER: Final = (
     r"|库|散列|不少于|至少|最少|由|贴|写|存|放|必须|永远|可以|应该|要求|不[能要可]|需要|最好|对|交换|协商|派生|轮换|托管|原语|工程|安全|体系|协议|系统|通信|术|编|家|战|界|设备|器|组件|服务|大全|模块|锁芯|认证|验证)"
 )
 _OPEN: Final = r"""[\s"'`*_(\[{「『“‘<《【]{0,8}"""
-_STRONG: Final = (
-    r"""[\s"'`*_)\]）】」』”’》~?!]{0,6}(?::=|=>|={1,3}|[:：;]|->|→|-->|⇒|➜|\||>|——?|–)"""  # label: value
-)
+_STRONG: Final = r"""[\s"'`*_)\]）】」』”’》~?!]{0,6}(?::=|=>|={1,3}|[:：;]|->|→|-->|⇒|➜|\||>|——?|–)"""  # label: value
 _TYPED: Final = r"""[\s"'`?]{0,4}:[ \t]{0,4}[A-Za-z][\w<>\[\]|., ?]{0,40}[ \t]{0,4}=(?!=)"""  # label: str = value
 _COMMENTED: Final = r"""[ \t]{0,4}[(（\[][^()（）\[\]\n]{0,40}[)）\]][ \t]{0,4}[*_`]{0,3}(?:[:：=]|->|→|是|为|is)"""  # label (root) : value
 _PAIR: Final = r"""["'][ \t]{0,4}(?:,|\)?[ \t]{0,4}(?:\.set|\.put)?\()[ \t]{0,4}(?=["'])"""  # put("label", "value")
 _CALL: Final = r"""[ \t]{0,2}\([ \t]{0,4}(?=["'])"""  # setPassword("value")
-_ATTRIBUTE: Final = r"""["'][ \t]{0,4},?\s{0,20}["']?value["']?[ \t]{0,4}[=:][ \t]{0,4}(?=["'])"""  # name="label" value="value"
-_LATER_VALUE: Final = r"""["']?[ \t]{0,4}\n[ \t-]{0,20}["']?value["']?[ \t]{0,4}:[ \t]{0,4}"""  # - name: LABEL / value: value
-_QUALIFIED: Final = (
-    r"""[ \t]{1,4}(?:for|of|to|on|in|at|used|de|für|pour|para)[ \t][^\n.:=|;,!?。；，：]{1,40}[:：=]|(?:[ \t]{0,2}[/／&和、+|-][ \t]{0,2}[\w一-鿿]{1,12}){1,3}[ \t]{0,2}[:：=]"""
+_ATTRIBUTE: Final = (
+    r"""["'][ \t]{0,4},?\s{0,20}["']?value["']?[ \t]{0,4}[=:][ \t]{0,4}(?=["'])"""  # name="label" value="value"
 )
+_LATER_VALUE: Final = (
+    r"""["']?[ \t]{0,4}\n[ \t-]{0,20}["']?value["']?[ \t]{0,4}:[ \t]{0,4}"""  # - name: LABEL / value: value
+)
+_QUALIFIED: Final = r"""[ \t]{1,4}(?:for|of|to|on|in|at|used|de|für|pour|para)[ \t][^\n.:=|;,!?。；，：]{1,40}[:：=]|(?:[ \t]{0,2}[/／&和、+|-][ \t]{0,2}[\w一-鿿]{1,12}){1,3}[ \t]{0,2}[:：=]"""
 _COPULA: Final = (
     r"""["'`*_)）\]」』]{0,4}(?:[ \t]{1,4}(?:[A-Za-z][\w'-]{0,14}[ \t]{1,4}){0,5}?(?:is|was|are|to|as|became|IS|Is|=|es|ist|lautet|est|é|это)(?:[ \t]{1,4}(?:now|still|currently|been|changed|set|reset|updated|rotated|just|temporarily|back)){0,4}(?:[ \t]{1,4}(?:to|as))?(?:[ \t]?:)?[ \t]{1,4}"""
     r"""|[一-鿿 \t]{0,8}?(?:[是为為叫用即]|改成了?|改[为為]|换成了?|设成了?|设[为為置]|設[为為定]|变成了?|变[为為]|成了|告诉|发你|[:：=→]|は|が|는|은)[ \t]{0,4}(?:[:：][ \t]{0,2})?)"""
@@ -107,12 +103,12 @@ _TRIM_END: Final = ".,;:!?)]}>\"'`|*~&/\\"
 _LINE_REST: Final = 200
 _NEXT_LINE: Final = r"""[\s"'`*_)\]）】」』:：=>-]{0,8}?[ \t]{0,8}\n(?:[ \t>]{0,8}\n)?[ \t>]{0,8}(?:[-*+][ \t]|\d{1,2}[.)][ \t])?[ \t]{0,4}(?:```?\w{0,12}\n[ \t>]{0,8})?[`"'*_]{0,4}(?P<value>[!-~]{4,200})[ \t]{0,8}(?:\n|\Z)"""
 _HANZI_LINE: Final = r"[ \t]{0,4}[:：][ \t]{0,4}(?P<value>[一-鿿]{7,24})[ \t]{0,8}(?:\n|\Z)"
-_HANZI_TALK: Final = (
-    r"[的了是在见请用需要不可与和或被把等于同忘记设置改重存放找问看发由无空暂待略保密加解钥码令算法输入长短字符位数为以从及其这那该每任何各对]"
-)
+_HANZI_TALK: Final = r"[的了是在见请用需要不可与和或被把等于同忘记设置改重存放找问看发由无空暂待略保密加解钥码令算法输入长短字符位数为以从及其这那该每任何各对]"
 _NUMBER: Final = r"(?P<value>\d{3}[ -]\d{3}|\d{3,12})(?![\d\w]|[-/.]\d|[ \t]{0,2}(?:[年月日位个次条天种元号分秒%％页章人台套份款歲岁]|bits?|char|digit|times|days|seconds?|minutes?|hours?|years?|users?|token|[KMG]B))"
 _PIN: Final = r"(?:(?<![A-Za-z_#])(?:PIN|Pin[ -]?(?:code|number)|pin[ -](?:code|number)|PUK|CVV2?|CVC2?)(?![A-Za-z_])(?:[ \t]?[码碼])?|(?:取款|支付|锁屏|解锁|开机|门[锁禁]|银行卡|信用卡|保险[箱柜]|行李箱|手机|交易|提款|卡)[ \t]?(?:的)?(?:密[码碼]|PIN)|安全码|解锁码|取件码|門鎖密碼|提款密碼)"
-_PIN_TIE: Final = r"[\s*_`\"'）)]{0,6}(?:[:：=|]|is|was|是|为|為|改成了?|改为|->|→|[ \t]|(?<=[码碼]))[ \t*_`\"'（(「]{0,6}"
+_PIN_TIE: Final = (
+    r"[\s*_`\"'）)]{0,6}(?:[:：=|]|is|was|是|为|為|改成了?|改为|->|→|[ \t]|(?<=[码碼]))[ \t*_`\"'（(「]{0,6}"
+)
 _CARD_CODE: Final = r"CVV|CVC|安全码"
 _GPIO: Final = r"(?i)gpio|board|header|arduino|connector|pinout|led|vcc|gnd|uart|spi"
 _RANDOM_MINIMUM: Final = {"S": 16, "T": 16, "K": 16, "W": 20}
@@ -137,7 +133,24 @@ _PAIR_STEMS: Final = ("pass", "pwd", "pw", "密", "cred", "login", "登录", "�
 _CODE_STEMS: Final = ("code", "key", "token", "pass", "码", "碼", "密")
 _OTP_STEMS: Final = ("2fa", "totp", "mfa", "otp", "authenticator", "two", "验证", "認證", "驗證", "认证", "因", "动态")
 _APP_STEMS: Final = ("app", "应用", "专用", "專用", "授", "gmail", "smtp")
-_HEADER_STEMS: Final = ("pass", "pw", "pin", "码", "碼", "令", "パスワード", "비밀번호", "парол", "contrase", "senha", "secret", "key", "token", "钥", "鑰")
+_HEADER_STEMS: Final = (
+    "pass",
+    "pw",
+    "pin",
+    "码",
+    "碼",
+    "令",
+    "パスワード",
+    "비밀번호",
+    "парол",
+    "contrase",
+    "senha",
+    "secret",
+    "key",
+    "token",
+    "钥",
+    "鑰",
+)
 _WINDOW: Final = 48
 
 
@@ -209,7 +222,12 @@ def _is_in_example_address(text: str, start: int) -> bool:
     """Tell whether a label is a parameter of an address that manuals use, or of one that a mail list signs."""
     if text[start - 1 : start] not in {"?", "&"} and text[start - 3 : start] not in {"?ws", "&ws", "?x-"}:
         return False
-    return compiled(r"://(?:[\w-]{1,40}\.){0,3}(?:example\.(?:com|org|net)|mp\.weixin\.qq\.com)/").search(text, max(0, start - 300), start) is not None
+    return (
+        compiled(r"://(?:[\w-]{1,40}\.){0,3}(?:example\.(?:com|org|net)|mp\.weixin\.qq\.com)/").search(
+            text, max(0, start - 300), start
+        )
+        is not None
+    )
 
 
 def _skip_identifier(rest: str) -> tuple[str, int]:
@@ -287,9 +305,16 @@ def _accept(kind: str, value: str, *, firm: bool, quoted: bool, chinese: bool) -
         if value.isdigit():
             return firm and 6 <= len(value) <= 12 and not is_trivial_number(value)
         return is_password(value, firm=firm) or is_random(value, 12)
-    if kind == "S" and firm and 8 <= len(value) and is_password(value):
-        cases = sum((any(map(str.islower, value)), any(map(str.isupper, value)), any(map(str.isdigit, value)), not value.isalnum()))
-        if cases > _CASES or (cases == _CASES and len(value) >= 10) and not compiled(r"[-_./:]").search(value):
+    if kind == "S" and firm and len(value) >= 8 and is_password(value):
+        cases = sum(
+            (
+                any(map(str.islower, value)),
+                any(map(str.isupper, value)),
+                any(map(str.isdigit, value)),
+                not value.isalnum(),
+            )
+        )
+        if cases > _CASES or ((cases == _CASES and len(value) >= 10) and not compiled(r"[-_./:]").search(value)):
             return True
     minimum = _RANDOM_MINIMUM[kind] + (0 if firm or quoted else 4)
     if kind == "W" and value.startswith(("AAAA", "MII")):
@@ -303,15 +328,27 @@ def _find_pins(text: str) -> Iterator[tuple[str, int, int]]:
         tie = compiled(_PIN_TIE).match(text, match.end(), match.end() + 40)
         number = compiled(_NUMBER).match(text, tie.end(), tie.end() + 40) if tie else None
         digits = compiled(r"[ -]").sub("", number["value"]) if number else ""
-        if not number or is_trivial_number(digits) or not (3 if compiled(_CARD_CODE).match(match.group()) else 4) <= len(digits) <= 8:
+        if (
+            not number
+            or is_trivial_number(digits)
+            or not (3 if compiled(_CARD_CODE).match(match.group()) else 4) <= len(digits) <= 8
+        ):
             continue
         around = text[max(0, match.start() - 60) : number.end() + 40]
         if not (match.group().isascii() and compiled(_GPIO).search(around)):
             yield "labelled_pin", match.start(), number.end()
     for match in compiled(r"(?:密[ \t]{0,4}[码碼]|口令|暗证番号)").finditer(text):
-        tie = compiled(r"[\s*_`）)]{0,4}(?:[:：=]|[是为為]|改成了?|改为|->|→)[ \t*_`「（(]{0,4}").match(text, match.end(), match.end() + 20)
+        tie = compiled(r"[\s*_`）)]{0,4}(?:[:：=]|[是为為]|改成了?|改为|->|→)[ \t*_`「（(]{0,4}").match(
+            text, match.end(), match.end() + 20
+        )
         number = compiled(_NUMBER).match(text, tie.end(), tie.end() + 40) if tie else None
-        if number and number["value"].isdigit() and len(number["value"]) >= 4 and not is_trivial_number(number["value"]) and not _is_other_label(text, match.start()):
+        if (
+            number
+            and number["value"].isdigit()
+            and len(number["value"]) >= 4
+            and not is_trivial_number(number["value"])
+            and not _is_other_label(text, match.start())
+        ):
             yield "labelled_pin", match.start(), number.end()
 
 
@@ -327,7 +364,11 @@ def _find_pairs(text: str) -> Iterator[tuple[str, int, int]]:
         words = compiled(r"[^\s/|,，、：:;；()（）\"'`]{6,64}").findall(rest[tie.end() :])[:4]
         for word in words:
             word = word.rstrip(_TRIM_END)
-            if is_password(word, firm=False) and not is_reference(word) and compiled(r"[!@#$%^&*_.+-]|[a-z].*[A-Z]|[A-Z].*[a-z]|[a-z].*\d{3}").search(word):
+            if (
+                is_password(word, firm=False)
+                and not is_reference(word)
+                and compiled(r"[!@#$%^&*_.+-]|[a-z].*[A-Z]|[A-Z].*[a-z]|[a-z].*\d{3}").search(word)
+            ):
                 yield "labelled_password", match.start(), match.end() + len(rest)
                 break
 
@@ -392,9 +433,7 @@ _CODES_LABEL: Final = (
     r"(?i)(?:recovery|backup|back-up|scratch|rescue|emergency|one[ -]time|2fa|mfa|备用|備用|恢复|恢復|救援|应急|紧急|一次性|备份)[ \t_-]{0,3}(?:access[ ]|verification[ ]|login[ ]|登录|验证|驗證)?"
     r"[ \t_-]{0,2}(?:codes?|keys?|tokens?|passcodes?|passwords?|验证[码碼]|驗證碼|代[码碼]|[码碼]|密[钥码碼])"
 )
-_CODE: Final = (
-    r"(?<![\w.-])(?:\d{3,5}[ -]\d{3,5}|\d{8,10}|\d{6}|[a-z0-9]{4,6}(?:-[a-z0-9]{4,6}){1,7}|[A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){1,7}|[a-z0-9]{8,16}|[A-Z0-9]{8,32}|[a-f0-9]{4,5} [a-f0-9]{4,5})(?![\w.-])"
-)
+_CODE: Final = r"(?<![\w.-])(?:\d{3,5}[ -]\d{3,5}|\d{8,10}|\d{6}|[a-z0-9]{4,6}(?:-[a-z0-9]{4,6}){1,7}|[A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){1,7}|[a-z0-9]{8,16}|[A-Z0-9]{8,32}|[a-f0-9]{4,5} [a-f0-9]{4,5})(?![\w.-])"
 _MIN_CODES: Final = 3
 
 
@@ -404,16 +443,20 @@ def find_recovery_codes(text: str) -> Iterator[tuple[str, int, int]]:
         window = text[match.end() : match.end() + 500]
         if compiled(r"[ \t]{0,2}(?:是什么|可以|用于|are[ ]used|let[ ])").match(window):
             continue
-        codes = [code for code in compiled(_CODE).findall(window) if sum(map(str.isdigit, code)) >= 2 and not is_placeholder(code)]
+        codes = [
+            code
+            for code in compiled(_CODE).findall(window)
+            if sum(map(str.isdigit, code)) >= 2 and not is_placeholder(code)
+        ]
         codes = [code for code in codes if not compiled(r"(?:19|20)\d\d-\d\d|(?:19|20)\d{6}\Z").match(code)]
-        single = compiled(r"[\s:：=`*|是为-]{1,12}(?P<value>[A-Za-z0-9]{4,8}(?:-[A-Za-z0-9]{4,8}){2,9}|[A-Z0-9]{12,64}|[a-z0-9]{16,64})(?![\w-])").match(window)
+        single = compiled(
+            r"[\s:：=`*|是为-]{1,12}(?P<value>[A-Za-z0-9]{4,8}(?:-[A-Za-z0-9]{4,8}){2,9}|[A-Z0-9]{12,64}|[a-z0-9]{16,64})(?![\w-])"
+        ).match(window)
         if len(set(codes)) >= _MIN_CODES or (single and is_random(single["value"].replace("-", ""), 12)):
             yield "recovery_codes", match.start(), match.end()
 
 
-_OTP_LABEL: Final = (
-    r"(?i)(?<![a-z])(?:2fa|totp|mfa|otp|authenticator|two[ -]factor|two[ -]step)(?![a-z])|两步验证|二步验证|雙重驗證|两步认证|双因[素子]|二次验证|谷歌验证器|身份验证器|动态[口密][令码]"
-)
+_OTP_LABEL: Final = r"(?i)(?<![a-z])(?:2fa|totp|mfa|otp|authenticator|two[ -]factor|two[ -]step)(?![a-z])|两步验证|二步验证|雙重驗證|两步认证|双因[素子]|二次验证|谷歌验证器|身份验证器|动态[口密][令码]"
 _BASE32: Final = r"(?<![A-Za-z0-9+/=_-])(?:[A-Z2-7]{16,64}|[a-z2-7]{16,64}|(?:[A-Za-z2-7]{4}[ -]){3,15}[A-Za-z2-7]{4})={0,6}(?![A-Za-z0-9+/_-])"
 _APP_LABEL: Final = r"(?i)app(?:lication)?(?:[ -]specific)?[ -]?passwords?|应用(?:专用|程序)?密[码碼]|專用密碼|专用密码|(?:邮箱|smtp|imap|qq|163|客户端)?[ ]?授[权權][码碼]|gmail|smtp"
 _APP: Final = r"(?<![A-Za-z0-9-])(?:[a-z]{4}([ -])[a-z]{4}\1[a-z]{4}\1[a-z]{4}|[a-z]{16}|[A-Z]{16})(?![A-Za-z0-9-])"
@@ -426,7 +469,12 @@ def find_second_factors(text: str) -> Iterator[tuple[str, int, int]]:
         near = text[match.end() : match.end() + _NEAR]
         for seed in compiled(_BASE32).finditer(near):
             packed = compiled(r"[ =-]").sub("", seed.group())
-            if len(packed) >= 16 and any(map(str.isdigit, packed)) and not is_placeholder(packed) and len(set(packed)) >= 8:
+            if (
+                len(packed) >= 16
+                and any(map(str.isdigit, packed))
+                and not is_placeholder(packed)
+                and len(set(packed)) >= 8
+            ):
                 yield "totp_secret", match.start(), match.end() + seed.end()
                 break
     for match in _find_near(_APP_LABEL, text, _APP_STEMS):
@@ -434,14 +482,17 @@ def find_second_factors(text: str) -> Iterator[tuple[str, int, int]]:
         for found in compiled(_APP).finditer(near):
             packed = compiled(r"[ -]").sub("", found.group()).lower()
             words = compiled(r"[ -]").split(found.group())
-            if len(set(packed)) >= 8 and not is_placeholder(packed) and not is_sample_word(packed) and _unlike_words(packed, words):
+            if (
+                len(set(packed)) >= 8
+                and not is_placeholder(packed)
+                and not is_sample_word(packed)
+                and _unlike_words(packed, words)
+            ):
                 yield "app_password", match.start(), match.end() + found.end()
                 break
 
 
 def _unlike_words(packed: str, words: list[str]) -> bool:
     """Tell random letters from four short words in a sentence."""
-
-
     vowelless = sum(not set(word) & set("aeiou") for word in words)
     return wordiness(packed) < 0.5 or vowelless >= 2

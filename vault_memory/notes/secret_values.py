@@ -15,35 +15,11 @@ from typing import Final
 MAX_VALUE_CHARACTERS: Final = 800
 _ENOUGH: Final = 160  # characters of a long value that tell whether it is random
 
-_SAMPLE_WORDS: Final = (
-    "your you my our the some any this that a an of for to and or with is it in on at by as not no here there "
-    "example sample placeholder template demo dummy fake mock test testing tester temp tmp foo bar baz qux "
-    "quux changeme change replace insert enter fill set put add use redacted removed hidden masked secure insecure unsafe "
-    "strong weak simple plain long short super very really top new old current previous next last first second "
-    "default initial random generated unknown none null nil undefined empty blank value values string str text "
-    "char varchar bytes byte bool int integer number object array list type field param parameter arg name "
-    "password passwords passwd passw passwort pass passphrase passcode pwd pw secret secrets token tokens "
-    "key keys api apikey auth bearer basic access refresh client server app application service session "
-    "cookie id uuid user users username usr login admin administrator root guest public private shared master "
-    "account owner member manager operator postgres postgresql mysql mariadb mongo mongodb redis rabbitmq "
-    "sqlserver oracle database db data host hostname localhost port url uri path file dir env var config "
-    "conf settings option vault dagster airflow grafana jenkins minio minioadmin elastic kibana docker "
-    "kubernetes github gitlab google aws azure openai anthropic slack stripe telegram discord bot web "
-    "webhook dev development stage staging prod production local ci build hash hashed encrypted encoded "
-    "decoded base salt hmac sign signed signing signature encryption private publickey rsa jwt oauth otp totp "
-    "mfa code codes hello world welcome letmein qwerty qwertyuiop asdf asdfgh asdfghjkl zxcv zxcvbn abc abcd "
-    "abcde abcdef abcdefg abcdefgh xyz iloveyou monkey dragon football sunshine princess hunter trustno "
-    "correct horse battery staple keyboard cat supersecret topsecret notsecret verysecret s3cret s3cr3t "
-    "p4ss p4ssw0rd p4ssword passw0rd pa55w0rd pa55word pa55 p@ss p@ssw0rd p@ssword wrong right invalid valid "
-    "bad good confirm confirmation reset forgot forgotten required optional length min max minimum "
-    "maximum char chars characters word words line please something anything whatever must should will "
-    "john jane doe alice bob carol dave eve me mypass userpass userpwd proxyuser proxypass proxypwd "
-    "ok true false yes on off see go java python node react spring boot"
-).split()  # fmt: skip
+_SAMPLE_WORDS: Final = ["your", "you", "my", "our", "the", "some", "any", "this", "that", "a", "an", "of", "for", "to", "and", "or", "with", "is", "it", "in", "on", "at", "by", "as", "not", "no", "here", "there", "example", "sample", "placeholder", "template", "demo", "dummy", "fake", "mock", "test", "testing", "tester", "temp", "tmp", "foo", "bar", "baz", "qux", "quux", "changeme", "change", "replace", "insert", "enter", "fill", "set", "put", "add", "use", "redacted", "removed", "hidden", "masked", "secure", "insecure", "unsafe", "strong", "weak", "simple", "plain", "long", "short", "super", "very", "really", "top", "new", "old", "current", "previous", "next", "last", "first", "second", "default", "initial", "random", "generated", "unknown", "none", "null", "nil", "undefined", "empty", "blank", "value", "values", "string", "str", "text", "char", "varchar", "bytes", "byte", "bool", "int", "integer", "number", "object", "array", "list", "type", "field", "param", "parameter", "arg", "name", "password", "passwords", "passwd", "passw", "passwort", "pass", "passphrase", "passcode", "pwd", "pw", "secret", "secrets", "token", "tokens", "key", "keys", "api", "apikey", "auth", "bearer", "basic", "access", "refresh", "client", "server", "app", "application", "service", "session", "cookie", "id", "uuid", "user", "users", "username", "usr", "login", "admin", "administrator", "root", "guest", "public", "private", "shared", "master", "account", "owner", "member", "manager", "operator", "postgres", "postgresql", "mysql", "mariadb", "mongo", "mongodb", "redis", "rabbitmq", "sqlserver", "oracle", "database", "db", "data", "host", "hostname", "localhost", "port", "url", "uri", "path", "file", "dir", "env", "var", "config", "conf", "settings", "option", "vault", "dagster", "airflow", "grafana", "jenkins", "minio", "minioadmin", "elastic", "kibana", "docker", "kubernetes", "github", "gitlab", "google", "aws", "azure", "openai", "anthropic", "slack", "stripe", "telegram", "discord", "bot", "web", "webhook", "dev", "development", "stage", "staging", "prod", "production", "local", "ci", "build", "hash", "hashed", "encrypted", "encoded", "decoded", "base", "salt", "hmac", "sign", "signed", "signing", "signature", "encryption", "private", "publickey", "rsa", "jwt", "oauth", "otp", "totp", "mfa", "code", "codes", "hello", "world", "welcome", "letmein", "qwerty", "qwertyuiop", "asdf", "asdfgh", "asdfghjkl", "zxcv", "zxcvbn", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefgh", "xyz", "iloveyou", "monkey", "dragon", "football", "sunshine", "princess", "hunter", "trustno", "correct", "horse", "battery", "staple", "keyboard", "cat", "supersecret", "topsecret", "notsecret", "verysecret", "s3cret", "s3cr3t", "p4ss", "p4ssw0rd", "p4ssword", "passw0rd", "pa55w0rd", "pa55word", "pa55", "p@ss", "p@ssw0rd", "p@ssword", "wrong", "right", "invalid", "valid", "bad", "good", "confirm", "confirmation", "reset", "forgot", "forgotten", "required", "optional", "length", "min", "max", "minimum", "maximum", "char", "chars", "characters", "word", "words", "line", "please", "something", "anything", "whatever", "must", "should", "will", "john", "jane", "doe", "alice", "bob", "carol", "dave", "eve", "me", "mypass", "userpass", "userpwd", "proxyuser", "proxypass", "proxypwd", "ok", "true", "false", "yes", "on", "off", "see", "go", "java", "python", "node", "react", "spring", "boot"]  # fmt: skip
 
 _TEMPLATES: Final = ("${", "$(", "{{", "}}", "{%", "<%", "%(", "#{", "@{", "[[", "$ANSIBLE_VAULT")
 _FILES: Final = tuple(
-    ".txt .json .yaml .yml .pem .key .crt .cer .p12 .pfx .env .toml .ini .conf .cfg .md .html .htm .php .js .ts .py .go .rs .java .sh .gpg .kdbx .com .org .net .io .dev .cn".split()
+    [".txt", ".json", ".yaml", ".yml", ".pem", ".key", ".crt", ".cer", ".p12", ".pfx", ".env", ".toml", ".ini", ".conf", ".cfg", ".md", ".html", ".htm", ".php", ".js", ".ts", ".py", ".go", ".rs", ".java", ".sh", ".gpg", ".kdbx", ".com", ".org", ".net", ".io", ".dev", ".cn"]
 )  # fmt: skip
 _REFERENCE: Final = (
     r"[$%@:&]?[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+%?\Z"  # NAMES_LIKE_THIS, $VAR, %VAR%
@@ -77,12 +53,7 @@ _WORD_RUN: Final = r"[A-Za-z]+"
 _SAMPLE_LEFTOVER: Final = 2
 
 _COMMON_BIGRAMS: Final = frozenset(
-    "th he in er an re nd at on nt ha es st en ed to it ou ea hi is or ti as te et ng of al de se le sa si ar ve "
-    "ra ld ur ro ri io ic ne me li ll ch ma om be ce co ta ho el no ac ct us il la ly ec ns ot un ai ss ee di tr "
-    "lo ge ut ge em ir id so pe po wh pr sh ol wi ul ow ni ad ay am ie im ts mo ca ev ex ke mp ag pa ap ci fo fr "
-    "ig do op su ga rs ei up mi ck tt pl cl gr gh ab bl br cr cu da dr ef eg ep fi ff fe ft gi go gu ks ki lu lt "
-    "ms mb mu na nc nk nu oa ob od oi oo os ov pi pp pt qu rd rk rm rn rt ru rv rl sc sk sl sp sw sy tu tw ty ub "
-    "ua ud ue ug ui um va vi wa we wo ys".split()
+    ["th", "he", "in", "er", "an", "re", "nd", "at", "on", "nt", "ha", "es", "st", "en", "ed", "to", "it", "ou", "ea", "hi", "is", "or", "ti", "as", "te", "et", "ng", "of", "al", "de", "se", "le", "sa", "si", "ar", "ve", "ra", "ld", "ur", "ro", "ri", "io", "ic", "ne", "me", "li", "ll", "ch", "ma", "om", "be", "ce", "co", "ta", "ho", "el", "no", "ac", "ct", "us", "il", "la", "ly", "ec", "ns", "ot", "un", "ai", "ss", "ee", "di", "tr", "lo", "ge", "ut", "ge", "em", "ir", "id", "so", "pe", "po", "wh", "pr", "sh", "ol", "wi", "ul", "ow", "ni", "ad", "ay", "am", "ie", "im", "ts", "mo", "ca", "ev", "ex", "ke", "mp", "ag", "pa", "ap", "ci", "fo", "fr", "ig", "do", "op", "su", "ga", "rs", "ei", "up", "mi", "ck", "tt", "pl", "cl", "gr", "gh", "ab", "bl", "br", "cr", "cu", "da", "dr", "ef", "eg", "ep", "fi", "ff", "fe", "ft", "gi", "go", "gu", "ks", "ki", "lu", "lt", "ms", "mb", "mu", "na", "nc", "nk", "nu", "oa", "ob", "od", "oi", "oo", "os", "ov", "pi", "pp", "pt", "qu", "rd", "rk", "rm", "rn", "rt", "ru", "rv", "rl", "sc", "sk", "sl", "sp", "sw", "sy", "tu", "tw", "ty", "ub", "ua", "ud", "ue", "ug", "ui", "um", "va", "vi", "wa", "we", "wo", "ys"]
 )  # fmt: skip
 
 
