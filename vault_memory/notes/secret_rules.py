@@ -236,6 +236,8 @@ FORMATS: Final = (
     Rule("bitcoin_key", ("5", "K", "L", "c", "9"), rf"{_LEFT}([5KLc9][1-9A-HJ-NP-Za-km-z]{{50,51}})(?![A-Za-z0-9])", "base58", _WIF),
     Rule("stellar_key", ("S",), rf"{_LEFT}(S[A-Z2-7]{{55}})(?![A-Za-z0-9])", "random", _STELLAR),
     Rule("keypair_array", ("[",), r"\[(?:[ \n]{0,4}(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})[ \n]{0,4},){63}[ \n]{0,4}(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})[ \n]{0,4}\]", "array"),
+    Rule("k3s_token", ("K10",), rf"{_LEFT}K10([0-9a-f]{{64}}::[a-z]{{1,20}}:[A-Za-z0-9]{{16,80}})"),
+    Rule("kubeadm_token", ("token",), r"token[ =:\"']{1,4}([a-z0-9]{6}\.[a-z0-9]{16})(?![a-z0-9.])", "random"),
     Rule("bitlocker_key", ("-",), r"(?<![0-9-])([0-9]{6}(?:-[0-9]{6}){7})(?![0-9-])", "none", "digits"),
     Rule("generic_token", ("_live_", "_prod_", "_sk_", "_pat_", "_secret_", "_api_", "_token_", "_key_", "-live-", "-prod-", "-secret-", "-pat-", "-token-", "_at_", "_rt_", "_svc_", "_v1_", "-v1-", "_admin_"),
          rf"{_LEFT}(?<![_-])[a-z]{{2,12}}(?:[_-][a-z0-9]{{1,10}}){{1,3}}[_-]([A-Za-z0-9]{{24,200}})(?![A-Za-z0-9_-])", "random", "[A-Za-z0-9]{24}"),

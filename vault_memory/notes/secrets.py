@@ -4,7 +4,7 @@
 a rule, a file line and a view; nothing in this package keeps, prints or raises a part of what matched.
 
 Belongs here: running the rules over the views of a text. Does not: the rules themselves (``secret_rules``,
-``secret_labels``, ``secret_words``), the readings of a text (``secret_views``), decoding bytes, time limits
+``secret_labels``, ``secret_codes``, ``secret_words``), the readings of a text (``secret_views``), decoding bytes, time limits
 and the decision to quarantine (``scanner``).
 
 What it does not find, by design: a pass-phrase made of plain words, text inside pictures, encryption,
@@ -17,9 +17,10 @@ import base64
 import binascii
 import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from vault_memory.notes import secret_labels, secret_rules
+from vault_memory.notes import secret_codes, secret_labels, secret_rules
 from vault_memory.notes.model import Finding
 from vault_memory.notes.secret_values import (
     compiled,
@@ -81,8 +82,9 @@ def _find(view: View) -> Iterator[tuple[str, int, int]]:
     if view.crossing is None:
         yield from secret_labels.find_labelled(text)
         yield from secret_labels.find_in_tables(text)
-        yield from secret_labels.find_recovery_codes(text)
-        yield from secret_labels.find_second_factors(text)
+        yield from secret_codes.find_recovery_codes(text)
+        yield from secret_codes.find_second_factors(text)
+        yield from secret_codes.find_pins(text)
         yield from _find_kubernetes_secrets(text)
         yield from _find_phrases(text)
 
@@ -181,6 +183,8 @@ def _is_basic_auth(match: re.Match[str]) -> bool:
 def _is_url_with_password(match: re.Match[str]) -> bool:
     user, host = match["user"], match["host"]
     password = compiled(r"%([0-9A-Fa-f]{2})").sub(lambda code: chr(int(code[1], 16)), match["password"])
+    if password in {"", "x-oauth-basic", "x"} and is_random(user, 20):
+        return True
     if password in {user, user + user} or compiled(r"[{}<>$\[\]]").search(user):
         return False
     example = compiled(
@@ -204,7 +208,7 @@ def _is_chosen(password: str) -> bool:
         return False
     if is_password(password) or is_random(password, 10):
         return True
-    odd = any(char.isdigit() or not char.isalnum() for char in password)
+    odd = any(char.isdigit() or not (char.isalnum() or char in "-_.") for char in password)
     return odd and len(password) >= 6 and any(char.isalpha() for char in password) and not password.isdigit()
 
 
@@ -228,7 +232,7 @@ _SESSION: Final = r"(?i)(?<![\w.-])[\w.-]{0,40}(?:sess\w{0,20}|sid|auth\w{0,12}|
 def _is_keypair(match: re.Match[str]) -> bool:
     """Tell a key written as 64 bytes from a table of small or regular numbers."""
     numbers = [int(number) for number in compiled(r"[0-9]+").findall(match[0])]
-    steps = {b - a for a, b in zip(numbers, numbers[1:], strict=False)}
+    steps = {b - a for a, b in pairwise(numbers)}
     return len(set(numbers)) > 40 and max(numbers) > 200 and len(steps) > 40
 
 

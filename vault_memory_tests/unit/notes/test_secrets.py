@@ -83,6 +83,9 @@ POSITIVE = {
     "Chinese, corner quotes": f"管理员口令为「{WORD}」",
     "Chinese, qualified": f"服务器密码（root）：{WORD}",
     "Chinese pass-phrase": "口令：" + "春江潮水连海平海上明月",
+    "value first": f"use {WORD} as the password",
+    "Chinese, value first": f"用 {WORD} 作为密码",
+    "Chinese, adjacent": f"root密码{WORD}",
     "next line": f"Password:\n{WORD}",
     "next line, heading": f"## 密码\n\n`{DRAWN}`",
     "user and password": f"账号密码：jim / {WORD}",
@@ -310,7 +313,7 @@ _SURROUNDING = st.text(alphabet=st.sampled_from("abc xyz.,;，。（）*`|>#-\n 
 @given(
     _SURROUNDING,
     _SURROUNDING,
-    st.sampled_from(sorted(TOKENS.values()) + [f"password: {WORD}", f"密码：{WORD}", POSITIVE["database address"]]),
+    st.sampled_from([*sorted(TOKENS.values()), f"password: {WORD}", f"密码：{WORD}", POSITIVE["database address"]]),
 )
 def test_secret_is_found_on_its_line_in_any_surrounding(before: str, after: str, secret: str) -> None:
     """Whatever ordinary text stands around a secret, it is found on the line it stands on."""
