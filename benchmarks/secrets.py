@@ -34,8 +34,8 @@ def crafted() -> dict[str, str]:
     for _ in range(3):
         deep = base64.b64encode(deep.encode()).decode()
     units = [
-        "password=", "password: ", "password is ", "secret_key_", "token ", "api_key = \"", "eyJ", "eyJa.", "https://a:", "https://a:b@", "postgres://u:",
-        "-----BEGIN ", "-----BEGIN RSA PRIVATE KEY-----\n", "密码", "密码：", "密码是", "口令为", "(", "[", "\"", "'", "`", "*", "|", "| password ", "|密码|\n",
+        "password=", "password: ", "password is ", "secret_key_", "token ", 'api_key = "', "eyJ", "eyJa.", "https://a:", "https://a:b@", "postgres://u:",
+        "-----BEGIN ", "-----BEGIN RSA PRIVATE KEY-----\n", "密码", "密码：", "密码是", "口令为", "(", "[", '"', "'", "`", "*", "|", "| password ", "|密码|\n",
         "&#65;", "&amp;", "&", "%41", "%", "\\_", "\\", "\\\n", "a ", " ", "\t", "\n", "A", "Aa1", "0", "62", "4 ", "4-", "1101011990", "sk-", "ghp_", "sk-a-", "AKIA",
         "x_live_", "M.", "a.b.", ":", ":1:", "://", "=", "\u200b", "ａ", "\ufb03", "а", "<b>", "<td>", "<", "[[", "Cookie: a=", "curl -u ", "curl ", "docker login -p ",
         "recovery codes ", "2fa ", "助记词 ", "abandon ", "让 ", "kind: Secret\n  a: QUFB\n", "WIFI:", "PIN ", "user/password ", "password,", "password\n", "login ",
@@ -68,7 +68,9 @@ def main() -> int:
             counts.setdefault(key, Counter())[outcome] += 1
     print(f"rules version {RULES_VERSION}, {len(rows)} notes\n")
     print(f"{'':32} {'secret':>6} {'found':>6} {'clean':>6} {'flagged':>7}")
-    for key, count in sorted(counts.items(), key=lambda item: (item[0] != "all", not item[0].startswith("language"), item[0])):
+    for key, count in sorted(
+        counts.items(), key=lambda item: (item[0] != "all", not item[0].startswith("language"), item[0])
+    ):
         print(f"{key:32} {count['tp'] + count['fn']:6} {count['tp']:6} {count['tn'] + count['fp']:6} {count['fp']:7}")
     total = counts["all"]
     recall = total["tp"] / max(1, total["tp"] + total["fn"])

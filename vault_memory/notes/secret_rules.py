@@ -11,6 +11,7 @@ that it is linear. Group 1 is what must look random; without a group the match s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -230,11 +231,13 @@ FORMATS: Final = (
     Rule("otpauth_uri", ("otpauth",), r"otpauth(?:-migration)?://[^\s\"'<>)]{0,300}?(?:secret|data)=([A-Za-z0-9%+/=_-]{12,600})"),
     Rule("wifi_qr", ("WIFI:",), r"WIFI:(?:[^\n;]{0,80};){0,5}P:([^\n;]{8,80});", "password"),
     Rule("service_account", ("private_key",), r"\"private_key(?:_id)?\"\s{0,8}:\s{0,8}\"([0-9a-f]{40})\"", "body"),
-    Rule("jwk_private", ("\"kty\"", "'kty'"), r"[\"']d[\"'][ \t]{0,4}:[ \t]{0,4}[\"']([A-Za-z0-9_-]{40,800})[\"']"),
+    Rule("jwk_private", ('"kty"', "'kty'"), r"[\"']d[\"'][ \t]{0,4}:[ \t]{0,4}[\"']([A-Za-z0-9_-]{40,800})[\"']"),
     Rule("shadow_hash", (":$6$", ":$y$", ":$5$", ":$1$"), r"(?m)^[ \t>]{0,8}[a-z_][\w-]{0,31}:(\$(?:6|5|1|y)\$[./A-Za-z0-9=$]{20,200}):[0-9]{3,6}:"),
     Rule("bitcoin_key", ("5", "K", "L", "c", "9"), rf"{_LEFT}([5KLc9][1-9A-HJ-NP-Za-km-z]{{50,51}})(?![A-Za-z0-9])", "base58", _WIF),
     Rule("stellar_key", ("S",), rf"{_LEFT}(S[A-Z2-7]{{55}})(?![A-Za-z0-9])", "random", _STELLAR),
     Rule("keypair_array", ("[",), r"\[(?:[ \n]{0,4}(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})[ \n]{0,4},){63}[ \n]{0,4}(?:25[0-5]|2[0-4][0-9]|1?[0-9]{1,2})[ \n]{0,4}\]", "array"),
+    Rule("k3s_token", ("K10",), rf"{_LEFT}K10([0-9a-f]{{64}}::[a-z]{{1,20}}:[A-Za-z0-9]{{16,80}})"),
+    Rule("kubeadm_token", ("token",), r"token[ =:\"']{1,4}([a-z0-9]{6}\.[a-z0-9]{16})(?![a-z0-9.])", "random"),
     Rule("bitlocker_key", ("-",), r"(?<![0-9-])([0-9]{6}(?:-[0-9]{6}){7})(?![0-9-])", "none", "digits"),
     Rule("generic_token", ("_live_", "_prod_", "_sk_", "_pat_", "_secret_", "_api_", "_token_", "_key_", "-live-", "-prod-", "-secret-", "-pat-", "-token-", "_at_", "_rt_", "_svc_", "_v1_", "-v1-", "_admin_"),
          rf"{_LEFT}(?<![_-])[a-z]{{2,12}}(?:[_-][a-z0-9]{{1,10}}){{1,3}}[_-]([A-Za-z0-9]{{24,200}})(?![A-Za-z0-9_-])", "random", "[A-Za-z0-9]{24}"),
@@ -250,8 +253,8 @@ _CARD_WORDS = r"visa|master ?card|amex|american express|union ?pay|debit|credit 
 _TIE = r"[\s*_`\"'）)]{0,6}(?:number|no|nr|id)?[.#]?[\s*_`\"'）)]{0,4}(?:[:：=|#]|is|是|为|->|→)?[\s*_`\"'（(]{0,6}"
 LABELLED: Final = (
     Rule("payment_card", ("ard", "isa", "ISA", "mex", "MEX", "CVV", "cvv", "卡", "账", "union", "Union"), rf"(?i)(?:{_CARD_WORDS})[^\n0-9]{{0,30}}([0-9](?:[ -]?[0-9]){{12,18}})(?![0-9A-Za-z_])", "card", "digits"),
-    Rule("chinese_id", ("身份证", "身分證", "证件", "公民"), rf"(?:身份证|身分證|证件|公民身份)[^\n0-9]{{0,12}}([1-8][0-9]{{14}})(?![0-9A-Za-z])", "body", "digits"),
-    Rule("taiwan_id", ("身分證", "身份证", "身份證"), rf"(?:身分證|身份[证證])[^\nA-Za-z0-9]{{0,12}}([A-Za-z][1289][0-9]{{8}})(?![0-9A-Za-z])", "taiwan_id"),
+    Rule("chinese_id", ("身份证", "身分證", "证件", "公民"), r"(?:身份证|身分證|证件|公民身份)[^\n0-9]{0,12}([1-8][0-9]{14})(?![0-9A-Za-z])", "body", "digits"),
+    Rule("taiwan_id", ("身分證", "身份证", "身份證"), r"(?:身分證|身份[证證])[^\nA-Za-z0-9]{0,12}([A-Za-z][1289][0-9]{8})(?![0-9A-Za-z])", "taiwan_id"),
     Rule("hong_kong_id", ("身份证", "身份證", "HKID"), r"(?:身份[证證]|HKID)[^\nA-Za-z0-9]{0,12}([A-Z]{1,2}[0-9]{6} ?\([0-9A]\))", "none"),
     Rule("us_ssn", ("SSN", "ssn", "ocial"), rf"(?i)(?<![a-z])(?:ssn|social[ -]security(?:[ -]number)?){_TIE}((?!000|666|9)[0-9]{{3}}([ -]?)(?!00)[0-9]{{2}}\2(?!0000)[0-9]{{4}})(?![0-9])", "ssn"),
     Rule("passport", ("护照", "護照", "旅券", "通行证"), rf"(?:[护護]照|旅券|通行证)(?:号码?|號碼?|番号|编号)?{_TIE}([A-Za-z]{{1,2}}[0-9]{{7,8}}|[0-9]{{9}})(?![0-9A-Za-z])", "number"),
@@ -264,7 +267,7 @@ LABELLED: Final = (
     Rule("alibaba_secret", ("LTAI",), r"LTAI[A-Za-z0-9]{12,26}[\s:=\"'`|,/;，；A-Za-z_-]{1,40}?(?<![A-Za-z0-9])([A-Za-z0-9]{30})(?![A-Za-z0-9])", "random"),
     Rule("bearer_token", ("earer", "EARER"), r"(?i)bearer[ \t:=\"'`]{1,4}([A-Za-z0-9._~+/-]{16,400}=*)", "random"),
     Rule("basic_auth", ("asic ", "BASIC "), r"(?i)\bbasic[ \t]{1,4}([A-Za-z0-9+/]{8,200}={0,2})", "basic"),
-    Rule("basic_auth", ("\"auth\"", "_auth"), r"(?:\"auth\"[ \t]{0,4}:[ \t]{0,4}\"|_auth[ \t]{0,2}=[ \t]{0,2}\"?)([A-Za-z0-9+/]{8,400}={0,2})", "basic"),
+    Rule("basic_auth", ('"auth"', "_auth"), r"(?:\"auth\"[ \t]{0,4}:[ \t]{0,4}\"|_auth[ \t]{0,2}=[ \t]{0,2}\"?)([A-Za-z0-9+/]{8,400}={0,2})", "basic"),
     Rule("auth_header", ("-Key:", "-key:", "-Token:", "-token:", "-KEY:", "-TOKEN:", "-Secret:", "-secret:", "uthorization:", "UTHORIZATION:"), r"(?i)(?:x-[a-z-]{0,30}(?:key|token|secret)|private-token|authorization|proxy-authorization)[\"']?:[ \t]{0,4}[\"']?(?:token |apikey |key |sso-key )?([A-Za-z0-9._~+/:-]{16,400}=*)", "random"),
     Rule("session_cookie", ("ookie", "OOKIE"), r"(?i)cookie[\"'`]?[ \t]{0,4}[:：=]([^\n]{16,2000})", "cookies"),
     Rule("session_cookie", ("SESS", "sess", "z_c0", "connect.sid", "JSESSIONID", "bili_jct"), r"(?<![\w-])(?:PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|SESSDATA|bili_jct|z_c0|sessionid|session_id|_session_id|sessionKey|__Secure-next-auth\.session-token)[=:：] ?[\"']?([A-Za-z0-9%._~+/:|-]{16,600})", "cookie"),
@@ -286,14 +289,39 @@ LABELLED: Final = (
     Rule("xml_rsa_key", ("<RSAKeyValue",), r"<RSAKeyValue>[^\0]{0,3000}?<D>([A-Za-z0-9+/=\s]{40,800})", "body"),
 )  # fmt: skip
 
-CHECKS: Final = {
+
+def _packed(value: str) -> str:
+    return value.replace("-", "").replace(" ", "")
+
+
+def _is_random_token(value: str) -> bool:
+    return is_token_body(value) and is_random(value.replace(".", ""), 12, uuid=True)
+
+
+def _is_document_number(value: str) -> bool:
+    return len(set(value)) > 3 and "123456" not in value
+
+
+def _is_social_security_number(value: str) -> bool:
+    return _packed(value) not in {"123456789", "078051120", "219099999", "111223333"}
+
+
+def _is_identity_number(value: str) -> bool:
+    return secret_numbers.is_chinese_id(_packed(value))
+
+
+def _is_card_number(value: str) -> bool:
+    return secret_numbers.is_card(_packed(value))
+
+
+CHECKS: Final[dict[str, Callable[[str], bool]]] = {
     "body": is_token_body,
-    "random": lambda value: is_token_body(value) and is_random(value.replace(".", ""), 12, uuid=True),
-    "none": lambda value: bool(value),
-    "number": lambda value: len(set(value)) > 3 and "123456" not in value,
-    "ssn": lambda value: value.replace("-", "").replace(" ", "") not in {"123456789", "078051120", "219099999", "111223333"},
-    "chinese_id": lambda value: secret_numbers.is_chinese_id(value.replace(" ", "")),
+    "random": _is_random_token,
+    "none": bool,
+    "number": _is_document_number,
+    "ssn": _is_social_security_number,
+    "chinese_id": _is_identity_number,
     "taiwan_id": secret_numbers.is_taiwan_id,
-    "card": lambda value: secret_numbers.is_card(value.replace("-", "").replace(" ", "")),
+    "card": _is_card_number,
     "base58": secret_numbers.is_base58_check,
 }

@@ -10,41 +10,16 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
+from itertools import pairwise
 from typing import Final
 
 MAX_VALUE_CHARACTERS: Final = 800
 _ENOUGH: Final = 160  # characters of a long value that tell whether it is random
 
-_SAMPLE_WORDS: Final = (
-    "your you my our the some any this that a an of for to and or with is it in on at by as not no here there "
-    "example sample placeholder template demo dummy fake mock test testing tester temp tmp foo bar baz qux "
-    "quux changeme change replace insert enter fill set put add use redacted removed hidden masked secure insecure unsafe "
-    "strong weak simple plain long short super very really top new old current previous next last first second "
-    "default initial random generated unknown none null nil undefined empty blank value values string str text "
-    "char varchar bytes byte bool int integer number object array list type field param parameter arg name "
-    "password passwords passwd passw passwort pass passphrase passcode pwd pw secret secrets token tokens "
-    "key keys api apikey auth bearer basic access refresh client server app application service session "
-    "cookie id uuid user users username usr login admin administrator root guest public private shared master "
-    "account owner member manager operator postgres postgresql mysql mariadb mongo mongodb redis rabbitmq "
-    "sqlserver oracle database db data host hostname localhost port url uri path file dir env var config "
-    "conf settings option vault dagster airflow grafana jenkins minio minioadmin elastic kibana docker "
-    "kubernetes github gitlab google aws azure openai anthropic slack stripe telegram discord bot web "
-    "webhook dev development stage staging prod production local ci build hash hashed encrypted encoded "
-    "decoded base salt hmac sign signed signing signature encryption private publickey rsa jwt oauth otp totp "
-    "mfa code codes hello world welcome letmein qwerty qwertyuiop asdf asdfgh asdfghjkl zxcv zxcvbn abc abcd "
-    "abcde abcdef abcdefg abcdefgh xyz iloveyou monkey dragon football sunshine princess hunter trustno "
-    "correct horse battery staple keyboard cat supersecret topsecret notsecret verysecret s3cret s3cr3t "
-    "p4ss p4ssw0rd p4ssword passw0rd pa55w0rd pa55word pa55 p@ss p@ssw0rd p@ssword wrong right invalid valid "
-    "bad good confirm confirmation reset forgot forgotten required optional length min max minimum "
-    "maximum char chars characters word words line please something anything whatever must should will "
-    "john jane doe alice bob carol dave eve me mypass userpass userpwd proxyuser proxypass proxypwd "
-    "ok true false yes on off see go java python node react spring boot"
-).split()  # fmt: skip
+_SAMPLE_WORDS: Final = ["your", "you", "my", "our", "the", "some", "any", "this", "that", "a", "an", "of", "for", "to", "and", "or", "with", "is", "it", "in", "on", "at", "by", "as", "not", "no", "here", "there", "example", "sample", "placeholder", "template", "demo", "dummy", "fake", "mock", "test", "testing", "tester", "temp", "tmp", "foo", "bar", "baz", "qux", "quux", "changeme", "change", "replace", "insert", "enter", "fill", "set", "put", "add", "use", "redacted", "removed", "hidden", "masked", "secure", "insecure", "unsafe", "strong", "weak", "simple", "plain", "long", "short", "super", "very", "really", "top", "new", "old", "current", "previous", "next", "last", "first", "second", "default", "initial", "random", "generated", "unknown", "none", "null", "nil", "undefined", "empty", "blank", "value", "values", "string", "str", "text", "char", "varchar", "bytes", "byte", "bool", "int", "integer", "number", "object", "array", "list", "type", "field", "param", "parameter", "arg", "name", "password", "passwords", "passwd", "passw", "passwort", "pass", "passphrase", "passcode", "pwd", "pw", "secret", "secrets", "token", "tokens", "key", "keys", "api", "apikey", "auth", "bearer", "basic", "access", "refresh", "client", "server", "app", "application", "service", "session", "cookie", "id", "uuid", "user", "users", "username", "usr", "login", "admin", "administrator", "root", "guest", "public", "private", "shared", "master", "account", "owner", "member", "manager", "operator", "postgres", "postgresql", "mysql", "mariadb", "mongo", "mongodb", "redis", "rabbitmq", "sqlserver", "oracle", "database", "db", "data", "host", "hostname", "localhost", "port", "url", "uri", "path", "file", "dir", "env", "var", "config", "conf", "settings", "option", "vault", "dagster", "airflow", "grafana", "jenkins", "minio", "minioadmin", "elastic", "kibana", "docker", "kubernetes", "github", "gitlab", "google", "aws", "azure", "openai", "anthropic", "slack", "stripe", "telegram", "discord", "bot", "web", "webhook", "dev", "development", "stage", "staging", "prod", "production", "local", "ci", "build", "hash", "hashed", "encrypted", "encoded", "decoded", "base", "salt", "hmac", "sign", "signed", "signing", "signature", "encryption", "private", "publickey", "rsa", "jwt", "oauth", "otp", "totp", "mfa", "code", "codes", "hello", "world", "welcome", "letmein", "qwerty", "qwertyuiop", "asdf", "asdfgh", "asdfghjkl", "zxcv", "zxcvbn", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefgh", "xyz", "iloveyou", "monkey", "dragon", "football", "sunshine", "princess", "hunter", "trustno", "correct", "horse", "battery", "staple", "keyboard", "cat", "supersecret", "topsecret", "notsecret", "verysecret", "s3cret", "s3cr3t", "p4ss", "p4ssw0rd", "p4ssword", "passw0rd", "pa55w0rd", "pa55word", "pa55", "p@ss", "p@ssw0rd", "p@ssword", "wrong", "right", "invalid", "valid", "bad", "good", "confirm", "confirmation", "reset", "forgot", "forgotten", "required", "optional", "length", "min", "max", "minimum", "maximum", "char", "chars", "characters", "word", "words", "line", "please", "something", "anything", "whatever", "must", "should", "will", "john", "jane", "doe", "alice", "bob", "carol", "dave", "eve", "me", "mypass", "userpass", "userpwd", "proxyuser", "proxypass", "proxypwd", "ok", "true", "false", "yes", "on", "off", "see", "go", "java", "python", "node", "react", "spring", "boot"]  # fmt: skip
 
 _TEMPLATES: Final = ("${", "$(", "{{", "}}", "{%", "<%", "%(", "#{", "@{", "[[", "$ANSIBLE_VAULT")
-_FILES: Final = tuple(
-    ".txt .json .yaml .yml .pem .key .crt .cer .p12 .pfx .env .toml .ini .conf .cfg .md .html .htm .php .js .ts .py .go .rs .java .sh .gpg .kdbx .com .org .net .io .dev .cn".split()
-)  # fmt: skip
+_FILES: Final = (".txt", ".json", ".yaml", ".yml", ".pem", ".key", ".crt", ".cer", ".p12", ".pfx", ".env", ".toml", ".ini", ".conf", ".cfg", ".md", ".html", ".htm", ".php", ".js", ".ts", ".py", ".go", ".rs", ".java", ".sh", ".gpg", ".kdbx", ".com", ".org", ".net", ".io", ".dev", ".cn")  # fmt: skip
 _REFERENCE: Final = (
     r"[$%@:&]?[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+%?\Z"  # NAMES_LIKE_THIS, $VAR, %VAR%
     r"|\$[A-Za-z_][A-Za-z0-9_:]*\Z|%[A-Za-z_]+%\Z|%[sdr@]"
@@ -77,12 +52,7 @@ _WORD_RUN: Final = r"[A-Za-z]+"
 _SAMPLE_LEFTOVER: Final = 2
 
 _COMMON_BIGRAMS: Final = frozenset(
-    "th he in er an re nd at on nt ha es st en ed to it ou ea hi is or ti as te et ng of al de se le sa si ar ve "
-    "ra ld ur ro ri io ic ne me li ll ch ma om be ce co ta ho el no ac ct us il la ly ec ns ot un ai ss ee di tr "
-    "lo ge ut ge em ir id so pe po wh pr sh ol wi ul ow ni ad ay am ie im ts mo ca ev ex ke mp ag pa ap ci fo fr "
-    "ig do op su ga rs ei up mi ck tt pl cl gr gh ab bl br cr cu da dr ef eg ep fi ff fe ft gi go gu ks ki lu lt "
-    "ms mb mu na nc nk nu oa ob od oi oo os ov pi pp pt qu rd rk rm rn rt ru rv rl sc sk sl sp sw sy tu tw ty ub "
-    "ua ud ue ug ui um va vi wa we wo ys".split()
+    ["th", "he", "in", "er", "an", "re", "nd", "at", "on", "nt", "ha", "es", "st", "en", "ed", "to", "it", "ou", "ea", "hi", "is", "or", "ti", "as", "te", "et", "ng", "of", "al", "de", "se", "le", "sa", "si", "ar", "ve", "ra", "ld", "ur", "ro", "ri", "io", "ic", "ne", "me", "li", "ll", "ch", "ma", "om", "be", "ce", "co", "ta", "ho", "el", "no", "ac", "ct", "us", "il", "la", "ly", "ec", "ns", "ot", "un", "ai", "ss", "ee", "di", "tr", "lo", "ge", "ut", "ge", "em", "ir", "id", "so", "pe", "po", "wh", "pr", "sh", "ol", "wi", "ul", "ow", "ni", "ad", "ay", "am", "ie", "im", "ts", "mo", "ca", "ev", "ex", "ke", "mp", "ag", "pa", "ap", "ci", "fo", "fr", "ig", "do", "op", "su", "ga", "rs", "ei", "up", "mi", "ck", "tt", "pl", "cl", "gr", "gh", "ab", "bl", "br", "cr", "cu", "da", "dr", "ef", "eg", "ep", "fi", "ff", "fe", "ft", "gi", "go", "gu", "ks", "ki", "lu", "lt", "ms", "mb", "mu", "na", "nc", "nk", "nu", "oa", "ob", "od", "oi", "oo", "os", "ov", "pi", "pp", "pt", "qu", "rd", "rk", "rm", "rn", "rt", "ru", "rv", "rl", "sc", "sk", "sl", "sp", "sw", "sy", "tu", "tw", "ty", "ub", "ua", "ud", "ue", "ug", "ui", "um", "va", "vi", "wa", "we", "wo", "ys"]
 )  # fmt: skip
 
 
@@ -115,7 +85,10 @@ def is_placeholder(value: str) -> bool:
     """Tell whether a value only stands for a secret: ``YOUR_API_KEY``, ``xxxx``, ``${VAR}``, ``hunter2``."""
     if len(set(value)) <= max(2, len(value) // 10) or compiled(_SAMPLE).search(value):
         return True
-    return is_reference(value) or is_sample_word(value)
+    # A value that names itself stands for one: ``shop_password``, ``my-secret-2``.
+    return (
+        compiled(r"(?i)passw(?:or)?d|secret").search(value) is not None or is_reference(value) or is_sample_word(value)
+    )
 
 
 def is_sample_word(value: str) -> bool:
@@ -138,7 +111,7 @@ def is_reference(value: str) -> bool:
 
 def is_trivial_number(digits: str) -> bool:
     """Tell whether digits are a sequence, a repetition or a year: what examples are made of."""
-    steps = {(int(b) - int(a)) % 10 for a, b in zip(digits, digits[1:], strict=False)}
+    steps = {(int(b) - int(a)) % 10 for a, b in pairwise(digits)}
     halves = len(digits) > 5 and digits[: len(digits) // 2] == digits[len(digits) // 2 :]
     return (len(steps) <= 1 and steps <= {0, 1, 9}) or halves or digits in {"123123", "112233", "1234567890"}
 
@@ -157,16 +130,14 @@ def is_password(value: str, *, firm: bool = True) -> bool:
     upper = any(map(str.isupper, value))
     digits = sum(map(str.isdigit, value))
     marks = {char for char in value if not char.isalnum()}
-    if not (lower or upper) or not (digits or (lower and upper) or (not marks and size >= 12)):
-        return False
-    if is_placeholder(value):
+    mixed = lower and upper
+    if not (lower or upper) or not (digits or mixed or (not marks and size >= 12)) or is_placeholder(value):
         return False
     if compiled(_TECHNICAL).match(value):
         return _is_random_word(value)
     if digits:
-        if marks or (lower and upper):
-            return not _is_identifier(value)
-        return digits >= 2 and (firm or size >= 8) and not _is_identifier(value)
+        enough = bool(marks) or mixed or (digits >= 2 and (firm or size >= 8))
+        return enough and not _is_identifier(value)
     if marks & set("!@#$%^&*"):
         return size >= 8 and not marks & set("=?/<>()[]{}\\|") and wordiness(value) < 1
     return not marks and _is_random_word(value)
@@ -185,7 +156,7 @@ def _is_random_word(value: str) -> bool:
         return False
     if value.islower() or value.isupper():
         return len(value) >= 12 and wordiness(value) < 0.35 and entropy(value) > 2.8
-    turns = sum(a.islower() != b.islower() for a, b in zip(value, value[1:], strict=False))
+    turns = sum(a.islower() != b.islower() for a, b in pairwise(value))
     return turns >= 4 and wordiness(value) < 0.45
 
 
@@ -202,20 +173,21 @@ def is_random(value: str, minimum: int = 16, *, hexadecimal: bool = True, uuid: 
     if not minimum <= size <= MAX_VALUE_CHARACTERS or not compiled(_TOKEN).match(value):
         return False
     value = value[:_ENOUGH]
-    size = len(value)
     if (value.isalpha() and size < 20) or is_placeholder(value):
         return False
     if compiled(_UUID).match(value):
         return uuid
-    digits = sum(char.isdigit() for char in value)
-    letters = sum(char.isalpha() for char in value)
+    digits = sum(map(str.isdigit, value))
+    letters = sum(map(str.isalpha, value))
     if compiled(_HEX).match(value):
-        return hexadecimal and size >= max(minimum, 20) and digits >= 3 and letters >= 3 and entropy(value) > 2.8
-    if not letters or entropy(value) < min(3.6, 0.8 * math.log2(size)):
-        return False
+        return hexadecimal and size >= max(minimum, 20) and min(digits, letters) >= 3 and entropy(value) > 2.8
+    return letters > 0 and entropy(value) >= min(3.6, 0.8 * math.log2(len(value))) and _is_unlike_words(value, digits)
+
+
+def _is_unlike_words(value: str, digits: int) -> bool:
     if not digits:
         # Letters alone are random only if their case jumps or their pairs are no word's.
-        return size >= 20 and wordiness(value) < 0.4 and not value.islower()
+        return len(value) >= 20 and wordiness(value) < 0.4 and not value.islower()
     return wordiness(value) < 0.62 or (digits >= 4 and wordiness(value) < 0.7)
 
 

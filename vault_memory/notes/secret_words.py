@@ -3,7 +3,7 @@
 Belongs here: the English and the two Chinese lists (published with BIP-39 under the MIT licence) and the
 arithmetic of its checksum. Does not: finding words in a note. They are kept here rather than taken from a
 package because the light query install scans hits again and must know the same rules as the pipeline.
-Loaded only when twelve candidate words stand in a row.
+The dictionaries are made only when twelve candidate words stand in a row.
 """
 
 from __future__ import annotations

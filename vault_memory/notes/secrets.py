@@ -4,7 +4,7 @@
 a rule, a file line and a view; nothing in this package keeps, prints or raises a part of what matched.
 
 Belongs here: running the rules over the views of a text. Does not: the rules themselves (``secret_rules``,
-``secret_labels``, ``secret_words``), the readings of a text (``secret_views``), decoding bytes, time limits
+``secret_labels``, ``secret_codes``, ``secret_words``), the readings of a text (``secret_views``), decoding bytes, time limits
 and the decision to quarantine (``scanner``).
 
 What it does not find, by design: a pass-phrase made of plain words, text inside pictures, encryption,
@@ -17,12 +17,21 @@ import base64
 import binascii
 import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from vault_memory.notes import secret_labels, secret_rules
+from vault_memory.notes import secret_codes, secret_labels, secret_rules
 from vault_memory.notes.model import Finding
-from vault_memory.notes.secret_values import compiled, is_password, is_placeholder, is_random, is_reference, is_token_body
+from vault_memory.notes.secret_values import (
+    compiled,
+    is_password,
+    is_placeholder,
+    is_random,
+    is_reference,
+    is_token_body,
+)
 from vault_memory.notes.secret_views import DecodeBudgetError, View, views
+from vault_memory.notes.secret_words import PHRASE_LENGTHS, chinese, english, passes_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +44,6 @@ RULES_VERSION: Final = "1"
 BUDGET_RULE: Final = "decode_budget"
 MAX_FINDINGS_PER_RULE: Final = 20
 """Of one rule the first are enough to quarantine and to look; no other rule is ever hidden by them."""
-
-_Spans = "Iterator[tuple[str, int, int]]"
 
 
 def scan(text: str) -> tuple[Finding, ...]:
@@ -75,8 +82,9 @@ def _find(view: View) -> Iterator[tuple[str, int, int]]:
     if view.crossing is None:
         yield from secret_labels.find_labelled(text)
         yield from secret_labels.find_in_tables(text)
-        yield from secret_labels.find_recovery_codes(text)
-        yield from secret_labels.find_second_factors(text)
+        yield from secret_codes.find_recovery_codes(text)
+        yield from secret_codes.find_second_factors(text)
+        yield from secret_codes.find_pins(text)
         yield from _find_kubernetes_secrets(text)
         yield from _find_phrases(text)
 
@@ -88,7 +96,9 @@ def _find_tokens(text: str, rules: tuple[Rule, ...]) -> Iterator[tuple[str, int,
                 break
         else:
             continue
-        if rule.gate and not (_has_digits(text) if rule.gate == "digits" else compiled(rule.gate).search(_long_words(text))):
+        if rule.gate and not (
+            _has_digits(text) if rule.gate == "digits" else compiled(rule.gate).search(_long_words(text))
+        ):
             continue
         for match in compiled(rule.pattern).finditer(text):
             if _holds(rule, match):
@@ -130,14 +140,22 @@ def _has_pem_body(match: re.Match[str]) -> bool:
     packed = 0
     for line in after.partition("-----END")[0].split("\n"):
         body = compiled(r"[\s\"'`>|+,;\\*]+").sub("", line)
-        if not body or compiled(r"(?i)(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|Subject|#)[^\n]{0,80}\Z").match(body):
+        if not body or compiled(
+            r"(?i)(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|Subject|#)[^\n]{0,80}\Z"
+        ).match(body):
             continue
         run = compiled(r"[A-Za-z0-9+/=]{1,1200}").match(body)
-        if not run or (len(run.group()) < len(body) and len(run.group()) < _PEM_BODY_LEAST) or " " in line.strip(" >\t\"'`,\\+"):
+        if (
+            not run
+            or (len(run.group()) < len(body) and len(run.group()) < _PEM_BODY_LEAST)
+            or " " in line.strip(" >\t\"'`,\\+")
+        ):
             break
         packed += len(run.group())
         if packed >= _PEM_BODY_LEAST:
-            return len(set(body)) >= 6 and is_token_body(body[:64]) or len(set(after)) > 30 and "..." not in after[:80]
+            return (len(set(body)) >= 6 and is_token_body(body[:64])) or (
+                len(set(after)) > 30 and "..." not in after[:80]
+            )
     return False
 
 
@@ -165,15 +183,23 @@ def _is_basic_auth(match: re.Match[str]) -> bool:
 def _is_url_with_password(match: re.Match[str]) -> bool:
     user, host = match["user"], match["host"]
     password = compiled(r"%([0-9A-Fa-f]{2})").sub(lambda code: chr(int(code[1], 16)), match["password"])
+    if password in {"", "x-oauth-basic", "x"} and is_random(user, 20):
+        return True
     if password in {user, user + user} or compiled(r"[{}<>$\[\]]").search(user):
         return False
-    example = compiled(r"(?i)(?:^|[.@])(?:example|domain|yourdomain|your-?\w+|host(?:name)?|server|foo|bar|test)(?:\.\w{2,6})?(?::|$)").search(host)
+    example = compiled(
+        r"(?i)(?:^|[.@])(?:example|domain|yourdomain|your-?\w+|host(?:name)?|server|foo|bar|test)(?:\.\w{2,6})?(?::|$)"
+    ).search(host)
     return _is_chosen(password) and (not example or is_random(password, 14))
 
 
 def _is_command_password(match: re.Match[str]) -> bool:
     password = match["password"].rstrip("\\;,)|")
-    return password not in match[0][: match.start("password") - match.start()].split() and is_password(password) and not is_reference(password)
+    return (
+        password not in match[0][: match.start("password") - match.start()].split()
+        and is_password(password)
+        and not is_reference(password)
+    )
 
 
 def _is_chosen(password: str) -> bool:
@@ -182,8 +208,12 @@ def _is_chosen(password: str) -> bool:
         return False
     if is_password(password) or is_random(password, 10):
         return True
-    odd = any(char.isdigit() or not char.isalnum() for char in password)
+    odd = any(char.isdigit() or not (char.isalnum() or char in "-_.") for char in password)
     return odd and len(password) >= 6 and any(char.isalpha() for char in password) and not password.isdigit()
+
+
+def _is_wifi_password(match: re.Match[str]) -> bool:
+    return _is_chosen(match[1].replace("\\", ""))
 
 
 def _is_cookie(match: re.Match[str]) -> bool:
@@ -196,15 +226,13 @@ def _has_session(match: re.Match[str]) -> bool:
     return any(_is_cookie(pair) for pair in compiled(_SESSION).finditer(match[1]))
 
 
-_SESSION: Final = (
-    r"(?i)(?<![\w.-])[\w.-]{0,40}(?:sess\w{0,20}|sid|auth\w{0,12}|token\w{0,12}|jwt|login\w{0,12}|passport|ticket|remember\w{0,12}|sessdata|bili_jct|z_c0|sub|uuid_tt)=([A-Za-z0-9%._~+/:|-]{16,600})"
-)
+_SESSION: Final = r"(?i)(?<![\w.-])[\w.-]{0,40}(?:sess\w{0,20}|sid|auth\w{0,12}|token\w{0,12}|jwt|login\w{0,12}|passport|ticket|remember\w{0,12}|sessdata|bili_jct|z_c0|sub|uuid_tt)=([A-Za-z0-9%._~+/:|-]{16,600})"
 
 
 def _is_keypair(match: re.Match[str]) -> bool:
     """Tell a key written as 64 bytes from a table of small or regular numbers."""
     numbers = [int(number) for number in compiled(r"[0-9]+").findall(match[0])]
-    steps = {b - a for a, b in zip(numbers, numbers[1:], strict=False)}
+    steps = {b - a for a, b in pairwise(numbers)}
     return len(set(numbers)) > 40 and max(numbers) > 200 and len(steps) > 40
 
 
@@ -214,7 +242,7 @@ _SPECIAL: Final = {
     "basic": _is_basic_auth,
     "url": _is_url_with_password,
     "command": _is_command_password,
-    "password": lambda match: _is_chosen(match[1].replace("\\", "")),
+    "password": _is_wifi_password,
     "cookie": _is_cookie,
     "cookies": _has_session,
     "array": _is_keypair,
@@ -225,7 +253,9 @@ def _find_kubernetes_secrets(text: str) -> Iterator[tuple[str, int, int]]:
     """Find base64 values under ``data:`` of a Kubernetes Secret."""
     if "kind: Secret" not in text and '"kind": "Secret"' not in text and "kind: 'Secret'" not in text:
         return
-    for match in compiled(r"(?m)^[ \t>]{1,12}[\"']?[\w.-]{1,80}[\"']?:[ \t]{1,4}[\"']?([A-Za-z0-9+/]{6,4000}={0,2})[\"']?[ \t,]{0,4}$").finditer(text):
+    for match in compiled(
+        r"(?m)^[ \t>]{1,12}[\"']?[\w.-]{1,80}[\"']?:[ \t]{1,4}[\"']?([A-Za-z0-9+/]{6,4000}={0,2})[\"']?[ \t,]{0,4}$"
+    ).finditer(text):
         value = match[1]
         if len(value) % 4:
             continue
@@ -241,9 +271,7 @@ def _find_kubernetes_secrets(text: str) -> Iterator[tuple[str, int, int]]:
 
 _PHRASE_WORDS: Final = 12
 _LONE_CHARACTERS: Final = r"(?<![一-鿿])[一-鿿](?:[\s,、，|\d.]{1,6}[一-鿿](?![一-鿿])){11,60}"
-_PHRASE_LABEL: Final = (
-    r"(?i)(?:seed|recovery|mnemonic|backup|secret|wallet)[ _-]?(?:phrase|words?|seed)|mnemonic|助[记記][词詞]|恢复短语|種子|种子词|リカバリーフレーズ|시드 구문"
-)
+_PHRASE_LABEL: Final = r"(?i)(?:seed|recovery|mnemonic|backup|secret|wallet)[ _-]?(?:phrase|words?|seed)|mnemonic|助[记記][词詞]|恢复短语|種子|种子词|リカバリーフレーズ|시드 구문"
 
 
 def _find_phrases(text: str) -> Iterator[tuple[str, int, int]]:
@@ -253,8 +281,6 @@ def _find_phrases(text: str) -> Iterator[tuple[str, int, int]]:
     if compiled(_LONE_CHARACTERS).search(text):
         yield from _find_chinese_phrases(text)
     for match in compiled(r"助[记記][词詞][\s:：是为=*`]{1,6}([一-鿿]{12,24})(?![一-鿿])").finditer(text):
-        from vault_memory.notes.secret_words import chinese  # noqa: PLC0415 - the lists are loaded only where needed
-
         if any(all(char in numbers for char in match[1]) for numbers in chinese()):
             yield "recovery_phrase", match.start(), match.end()
 
@@ -268,8 +294,6 @@ def _has_run(words: list[str]) -> bool:
             break
     else:
         return False
-    from vault_memory.notes.secret_words import english  # noqa: PLC0415 - as above
-
     numbers, run = english(), 0
     for word in words:
         run = run + 1 if word in numbers else 0
@@ -282,30 +306,36 @@ _GAP: Final = r"[\s\d.,;:、，；|()\[\]`*_\-–>#\"'/]{1,24}\Z"
 
 
 def _find_english_phrases(text: str) -> Iterator[tuple[str, int, int]]:
-    from vault_memory.notes.secret_words import PHRASE_LENGTHS, english, passes_checksum  # noqa: PLC0415 - as above
+    for run in _runs_of_list_words(text):
+        words = [item.group().lower() for item in run]
+        labelled = compiled(_PHRASE_LABEL).search(text, max(0, run[0].start() - 80), run[0].start())
+        ends = [words[:size] for size in PHRASE_LENGTHS] + [
+            words[-size:] for size in PHRASE_LENGTHS if size < len(words)
+        ]
+        distinct = len(set(words)) >= _PHRASE_WORDS * 3 // 4
+        checked = any(passes_checksum(part, english()) for part in ends)
+        if distinct and (labelled or checked) and words != sorted(words):
+            yield "recovery_phrase", run[0].start(), run[-1].end()
 
+
+def _runs_of_list_words(text: str) -> Iterator[list[re.Match[str]]]:
+    """Give runs of twelve and more list words with nothing but numbers and punctuation between them."""
     numbers = english()
     run: list[re.Match[str]] = []
-    for match in [*compiled(r"[A-Za-z]+").finditer(text), None]:
-        if match and match.group().lower() in numbers:
-            gap = text[run[-1].end() : match.start()] if run else ""
-            if run and (not compiled(_GAP).match(gap) or gap.count("\n") > 1):
-                run = []
+    for match in compiled(r"[A-Za-z]+").finditer(text):
+        listed = match.group().lower() in numbers
+        gap = text[run[-1].end() : match.start()] if run else ""
+        if run and (not listed or not compiled(_GAP).match(gap) or gap.count("\n") > 1):
+            if len(run) >= _PHRASE_WORDS:
+                yield run
+            run = []
+        if listed:
             run.append(match)
-            continue
-        if len(run) >= _PHRASE_WORDS:
-            words = [item.group().lower() for item in run]
-            labelled = compiled(_PHRASE_LABEL).search(text, max(0, run[0].start() - 80), run[0].start())
-            ends = [words[:size] for size in PHRASE_LENGTHS] + [words[-size:] for size in PHRASE_LENGTHS if size < len(words)]
-            distinct = len(set(words)) >= _PHRASE_WORDS * 3 // 4
-            if distinct and (labelled or any(passes_checksum(part, numbers) for part in ends)) and words != sorted(words):
-                yield "recovery_phrase", run[0].start(), run[-1].end()
-        run = []
+    if len(run) >= _PHRASE_WORDS:
+        yield run
 
 
 def _find_chinese_phrases(text: str) -> Iterator[tuple[str, int, int]]:
-    from vault_memory.notes.secret_words import PHRASE_LENGTHS, chinese, passes_checksum  # noqa: PLC0415 - as above
-
     for match in compiled(_LONE_CHARACTERS).finditer(text):
         words = compiled(r"[一-鿿]").findall(match.group())
         before = text[max(0, match.start() - 20) : match.start()]

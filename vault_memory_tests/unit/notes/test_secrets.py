@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vault_memory.notes import secret_views, secrets
+from vault_memory.notes import secret_labels, secret_views, secrets
 from vault_memory.notes.model import Finding
 from vault_memory.notes.secret_numbers import is_card, is_chinese_id
 from vault_memory.notes.secret_words import english, passes_checksum
@@ -42,7 +42,8 @@ PHRASE = "legal winner thank year wave sausage worth useful legal winner thank y
 UUID = "-".join(made(size, HEX) for size in (8, 4, 4, 4, 12))
 KEY32 = base64.b64encode(bytes(range(3, 250, 8))[:31] + b"\x07").decode()
 JWT = ".".join(
-    base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (b'{"alg":"HS256"}', b'{"sub":"4679"}', bytes(range(90, 122)))
+    base64.urlsafe_b64encode(part).decode().rstrip("=")
+    for part in (b'{"alg":"HS256"}', b'{"sub":"4679"}', bytes(range(90, 122)))
 )
 PEM_HEAD, PEM_TAIL = "-----BEGIN " + "RSA PRIVATE KEY-----", "-----END " + "RSA PRIVATE KEY-----"
 PEM_BODY = "\n".join(made(64, _ALNUM + "+/", seed) for seed in range(4))
@@ -82,6 +83,9 @@ POSITIVE = {
     "Chinese, corner quotes": f"管理员口令为「{WORD}」",
     "Chinese, qualified": f"服务器密码（root）：{WORD}",
     "Chinese pass-phrase": "口令：" + "春江潮水连海平海上明月",
+    "value first": f"use {WORD} as the password",
+    "Chinese, value first": f"用 {WORD} 作为密码",
+    "Chinese, adjacent": f"root密码{WORD}",
     "next line": f"Password:\n{WORD}",
     "next line, heading": f"## 密码\n\n`{DRAWN}`",
     "user and password": f"账号密码：jim / {WORD}",
@@ -120,7 +124,7 @@ POSITIVE = {
     "Chinese PIN": "银行卡取款密码 739251",
     "TOTP address": f"otpauth://totp/Shop:jim?secret={made(32, BASE32)}&issuer=Shop",
     "TOTP label": "两步验证密钥：" + " ".join(made(4, "abcdefgh234567", seed) for seed in range(8)),
-    "app password": "Gmail app password: " + " ".join(("qzvk", "hxtw", "jmrp", "bnlc")),
+    "app password": "Gmail app password: " + "qzvk hxtw jmrp bnlc",
     "recovery codes": "备用验证码：\n- 9957 8374\n- 7180 9795\n- 3716 4058",
     "phrase": PHRASE,
     "phrase, numbered": "\n".join(f"{number}. {word}" for number, word in enumerate(PHRASE.split(), 1)),
@@ -134,7 +138,7 @@ POSITIVE = {
     "PEM in JSON": json.dumps({"private_key": f"{PEM_HEAD}\n{PEM_BODY}\n{PEM_TAIL}\n"}),
     "Kubernetes": "kind: Secret\ndata:\n  blob: " + base64.b64encode(DRAWN.encode()).decode(),
     "BitLocker": "-".join(made(6, string.digits, seed) for seed in range(8)),
-    "Slack webhook": "https://hooks.slack" + ".com/services/T" + made(8, UPPER) + "/B" + made(8, UPPER) + "/" + made(24),
+    "Slack webhook": "https://hooks.slack.com/services/T" + made(8, UPPER) + "/B" + made(8, UPPER) + "/" + made(24),
     "Feishu webhook": "https://open.feishu.cn/open-apis/bot/v2/hook/" + UUID,
     "wallet": f"metamask private key {made(64, HEX)}",
 }
@@ -218,7 +222,9 @@ def test_lines_are_file_lines(newline: str) -> None:
 
 def test_table_value_is_found_on_its_row() -> None:
     """A value under a header is reported on the line of the value."""
-    assert (Finding("labelled_password", 4),) == scan(f"| user | password |\n|---|---|\n| jim | see vault |\n| kim | {WORD} |")
+    assert (Finding("labelled_password", 4),) == scan(
+        f"| user | password |\n|---|---|\n| jim | see vault |\n| kim | {WORD} |"
+    )
 
 
 def test_finding_holds_no_part_of_the_secret() -> None:
@@ -274,8 +280,6 @@ def test_crafted_notes_cost_a_bounded_amount_of_text(unit: str) -> None:
 
 def test_labels_are_judged_a_constant_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as many labels cost twice as many looks at values, not four times."""
-    from vault_memory.notes import secret_labels
-
     counts = []
     real = secret_labels._accept
     for repeats in (500, 1000):
@@ -306,7 +310,11 @@ def test_scan_never_raises_on_fragments(parts: list[str]) -> None:
 _SURROUNDING = st.text(alphabet=st.sampled_from("abc xyz.,;，。（）*`|>#-\n 你好的"), max_size=120)
 
 
-@given(_SURROUNDING, _SURROUNDING, st.sampled_from(sorted(TOKENS.values()) + [f"password: {WORD}", f"密码：{WORD}", POSITIVE["database address"]]))
+@given(
+    _SURROUNDING,
+    _SURROUNDING,
+    st.sampled_from([*sorted(TOKENS.values()), f"password: {WORD}", f"密码：{WORD}", POSITIVE["database address"]]),
+)
 def test_secret_is_found_on_its_line_in_any_surrounding(before: str, after: str, secret: str) -> None:
     """Whatever ordinary text stands around a secret, it is found on the line it stands on."""
     text = f"{before}\n{secret} {after}"
@@ -314,9 +322,11 @@ def test_secret_is_found_on_its_line_in_any_surrounding(before: str, after: str,
 
 
 def test_import_is_light() -> None:
-    """The query process loads the scanner without the word lists, HTML names or address parser."""
-    code = "import sys, vault_memory.notes.secrets; print([m for m in ('html', 'urllib.parse', 're2', 'vault_memory.notes.secret_words') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=Path(secrets.__file__).parents[2])
+    """The query process loads the scanner without HTML names, an address parser or other libraries."""
+    code = "import sys, vault_memory.notes.secrets; print([m for m in ('html', 'urllib.parse', 're2', 'mnemonic') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=Path(secrets.__file__).parents[2]
+    )
     assert "[]" == done.stdout.strip()
 
 
