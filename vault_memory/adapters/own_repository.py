@@ -36,11 +36,11 @@ class OwnRepository:
         path.mkdir(parents=True)
         self._git("init", "--quiet", "--initial-branch=main")
 
-    def write(self, name: str, text: str) -> None:
-        """Write a note."""
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, with its folders."""
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        target.write_bytes(content)
 
     def rename(self, old: str, new: str) -> None:
         """Move a note."""
@@ -68,7 +68,7 @@ class OwnRepository:
                 ["git", "-c", "commit.gpgSign=false", *arguments],
                 cwd=self.path,
                 env={
-                    "PATH": os.defpath if "PATH" not in os.environ else os.environ["PATH"],
+                    "PATH": os.environ.get("PATH", os.defpath),
                     "LC_ALL": "C.UTF-8",
                     "HOME": "/nonexistent",
                     "GIT_CONFIG_NOSYSTEM": "1",
