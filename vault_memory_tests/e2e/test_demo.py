@@ -160,7 +160,7 @@ def test_the_demo_answers_three_questions_and_keeps_four_notes_out(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"), [(signal.SIGINT, "commit "), (signal.SIGTERM, "the vault as it is")], ids=["ctrl-c", "kill"]
+    ("number", "moment"), [(signal.SIGTERM, "commit "), (signal.SIGINT, "the vault as it is")], ids=["kill", "ctrl-c"]
 )
 def test_an_interrupted_demo_leaves_nothing(
     tmp_path: Path, temporary: Path, number: signal.Signals, moment: str
