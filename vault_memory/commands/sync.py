@@ -41,6 +41,7 @@ class SyncResult:
         requests: Sent to the provider.
         problem: Why a run broke off, one line.
         blocked: Why nothing could be embedded, if that is a matter of settings.
+        rotate: By note that was quarantined now and had been embedded before: by whom and when.
     """
 
     start: str | None
@@ -55,6 +56,7 @@ class SyncResult:
     seconds: float = 0.0
     problem: str | None = None
     blocked: str | None = None
+    rotate: dict[str, str] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counter[str]:
@@ -93,6 +95,7 @@ class SyncResult:
             "requests": self.requests,
             "price_usd": round(self.price_usd, 6),
             "seconds": round(self.seconds, 3),
+            "rotate": [{"source": source, "notice": notice} for source, notice in sorted(self.rotate.items())],
             "failures": [{"source": source, "reason": reason} for source, reason in sorted(self.failures.items())],
         }
 
@@ -155,6 +158,13 @@ def sync(
         spent = synchronizer.spent
         result.tokens, result.requests, result.price_usd = spent.tokens, spent.requests, spent.price_usd
         result.end = synchronizer.store.sync_state().commit
+        result.rotate = {
+            line.source: line.notice
+            for line in synchronizer.store.audit()
+            if line.notice is not None
+            and line.source in result.outcomes
+            and result.outcomes[line.source].action == "quarantined"
+        }
         if synchronizer.embedder_error is not None:
             result.blocked = str(synchronizer.embedder_error)
     result.seconds = time.monotonic() - started

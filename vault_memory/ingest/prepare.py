@@ -7,7 +7,7 @@ the steps of a run hand each other only names and hashes. Does not: anything tha
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from vault_memory.adapters.git import GitVault
+    from vault_memory.ingest.allowances import Allowance, AllowList
     from vault_memory.notes.exclusion import Ruleset
     from vault_memory.notes.model import Chunk
 
@@ -30,26 +31,36 @@ _DATE_KEYS: Final = ("updated", "modified", "date", "created")
 
 @dataclass(frozen=True, slots=True)
 class PreparedNote:
-    """A clean note with its chunks."""
+    """A clean note with its chunks.
+
+    Attributes:
+        note: The note.
+        chunks: In order.
+        content_hmac: Keyed hash of the bytes that were read.
+        allowed: The operator's releases for exactly these bytes.
+    """
 
     note: CleanNote
     chunks: tuple[Chunk, ...]
+    content_hmac: str
+    allowed: tuple[Allowance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A note that must not be indexed, with the bytes that its keyed hash is made of."""
+    """A note that must not be indexed, with the keyed hash of its bytes (of its blob id if it is too large to read)."""
 
     verdict: Quarantined | Excluded
-    data: bytes = field(repr=False)
+    content_hmac: str
 
 
 class Preparer:
     """Reads, screens and chunks notes of one vault, and remembers the latest ones."""
 
-    def __init__(self, vault: GitVault) -> None:
-        """Take the vault to read from."""
+    def __init__(self, vault: GitVault, allowances: AllowList) -> None:
+        """Take the vault to read from, and what the operator released."""
         self._vault = vault
+        self._allowances = allowances
         self._screener: tuple[str, Screener] | None = None
         self._cache: OrderedDict[tuple[str, str], PreparedNote] = OrderedDict()
         self._cached_characters = 0
@@ -78,9 +89,8 @@ class Preparer:
             for blob_id, data in self._vault.read(list(by_blob), max_bytes=rules.scan.max_note_bytes):
                 for path in by_blob[blob_id]:
                     if data is None:
-                        too_large.append(
-                            Refused(Quarantined(path, blob_id, QuarantineReason.TOO_LARGE), blob_id.encode())
-                        )
+                        verdict = Quarantined(path, blob_id, QuarantineReason.TOO_LARGE)
+                        too_large.append(Refused(verdict, self._allowances.tag(blob_id.encode())))
                     else:
                         under_way.append(RawNote(path, blob_id, data))
                         yield under_way[-1]
@@ -88,24 +98,27 @@ class Preparer:
         for verdict in self._screener_for(rules).screen_all(raw_notes()):
             raw = under_way.popleft()
             if isinstance(verdict, CleanNote):
-                prepared = PreparedNote(verdict, chunk(verdict))
+                allowed = self._allowances.of(raw.path.id, raw.data)
+                prepared = PreparedNote(verdict, chunk(verdict), self._allowances.tag(raw.data), allowed)
                 self._remember((raw.path.id, raw.blob_id), prepared)
                 yield prepared
             else:
-                yield Refused(verdict, raw.data)
+                yield Refused(verdict, self._allowances.tag(raw.data))
         yield from too_large
 
-    def forbids(self, note_id: str, text: str, rules: Ruleset) -> bool:
-        """Whether rules keep a stored note out: by its path, its secrets or what it says of itself."""
+    def judge_stored(self, note_id: str, text: str, rules: Ruleset) -> Quarantined | Excluded | None:
+        """Say why rules keep a stored note out: by its path, its secrets or what it says of itself; None if not."""
         path = NotePath.from_text(note_id)
-        if rules.path_exclusion(path) is not None:
-            return True
-        return not isinstance(self._screener_for(rules).screen(RawNote(path, "stored", text.encode())), CleanNote)
+        excluded = rules.path_exclusion(path)
+        if excluded is not None:
+            return Excluded(path, "stored", excluded)
+        verdict = self._screener_for(rules).screen(RawNote(path, "stored", text.encode()))
+        return None if isinstance(verdict, CleanNote) else verdict
 
     def _screener_for(self, rules: Ruleset) -> Screener:
         if self._screener is None or self._screener[0] != rules.id:
             self.close()
-            self._screener = (rules.id, Screener(rules, max_workers=_SCANNERS))
+            self._screener = (rules.id, Screener(rules, allowed=self._allowances.allows, max_workers=_SCANNERS))
         return self._screener[1]
 
     def close(self) -> None:

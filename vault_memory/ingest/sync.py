@@ -15,12 +15,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Self, cast
+from urllib.parse import urlsplit
 
 from pgvector import Vector
 
 from vault_memory.adapters import embedding as embedding_adapter
 from vault_memory.adapters.git import GitVault
-from vault_memory.adapters.store import ChunkRow, NoteRow, NoteState, Store
+from vault_memory.adapters.store import ChunkRow, NoteRow, NoteState, Sent, Store
 from vault_memory.errors import (
     ConfigError,
     EgressBlocked,
@@ -31,6 +32,7 @@ from vault_memory.errors import (
     VaultError,
     VaultMemoryError,
 )
+from vault_memory.ingest.allowances import AllowList
 from vault_memory.ingest.batch import Action, Batch, Item, NoteFailure, NoteOutcome, outcome
 from vault_memory.ingest.database import open_store
 from vault_memory.ingest.keys import KeyedHash, load_key
@@ -38,7 +40,7 @@ from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, note_da
 from vault_memory.notes import changes
 from vault_memory.notes.chunking import chunk_ids
 from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file
-from vault_memory.notes.model import EntryKind, NoteStatus, Quarantined, QuarantineReason
+from vault_memory.notes.model import EntryKind, Excluded, Finding, NoteStatus, Quarantined, QuarantineReason
 from vault_memory.notes.paths import NotePath
 from vault_memory.notes.tokens import document_terms
 
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from vault_memory.adapters.embedding import Embedder, EmbedText
-    from vault_memory.adapters.store import SyncState
-    from vault_memory.notes.changes import Plan
+    from vault_memory.adapters.store import Release, SyncState
+    from vault_memory.notes.changes import ManifestEntry, Plan
     from vault_memory.notes.model import TreeEntry
     from vault_memory.settings import EmbedderName, Settings
 
@@ -174,7 +176,8 @@ class Synchronizer:
         self.embedder_error: ConfigError | None = None
         self.spent = Spent()
         self._rules: dict[bytes | None, Ruleset] = {}
-        self._preparer = Preparer(vault)
+        self._allowances = AllowList(settings.allow_list_file, key, vault=settings.vault)
+        self._preparer = Preparer(vault, self._allowances)
 
     @classmethod
     def open(cls, settings: Settings) -> Self:
@@ -193,6 +196,7 @@ class Synchronizer:
             key = load_key(settings.hmac_key_file, create=state.key_fingerprint is None)
             _check_identity(state, vault, key, settings)
             self = cls(settings, store, vault, key)
+            self._allowances.refresh()
             self._open_embedder(state)
             cleanup.pop_all()
         return self
@@ -256,7 +260,7 @@ class Synchronizer:
         if state.commit != head or state.ruleset_id != self.rules(head).id:
             return False
         due = self.store.next_retry_at()
-        return due is None or due > datetime.now(UTC)
+        return (due is None or due > datetime.now(UTC)) and not self._reconsidered()
 
     def plan(self, *, full: bool = False, retry_all: bool = False) -> VaultPlan:
         """Compare HEAD with the manifest.
@@ -268,7 +272,7 @@ class Synchronizer:
         head = self.head()
         rules = self.rules(head)
         tree = self.vault.tree(head) if head else ()
-        manifest = self.store.manifest()
+        manifest = self._manifest()
         found = changes.plan(
             manifest,
             tree,
@@ -297,6 +301,30 @@ class Synchronizer:
             deletion_share=changes.deletion_share(found, manifest),
             searchable=sum(entry.has_rows for entry in manifest.values()),
         )
+
+    def _manifest(self) -> dict[str, ManifestEntry]:
+        """Read the manifest; notes whose release changed count as not looked at, and no others for their sake."""
+        manifest = self.store.manifest()
+        for note_id in self._reconsidered() & manifest.keys():
+            manifest[note_id] = replace(manifest[note_id], ruleset_id="")
+        return manifest
+
+    def _reconsidered(self) -> set[str]:
+        """Return the notes that the allow-list lets in or out since they were judged."""
+        if self._allowances.refresh():
+            self._preparer.forget()  # what was clean by a release may be so no longer
+        # A note that failed waits for its retry: asking again at once would keep a provider that is down busy.
+        changed = {one.note_id for one in self._ended_releases() if one.is_settled}
+        sources = self._allowances.sources
+        held_back = self.store.held_back(sources) if sources else ()
+        return changed | {note_id for note_id, tag, rules in held_back if self._allowances.covers(note_id, tag, rules)}
+
+    def _ended_releases(self) -> list[Release]:
+        return [
+            one
+            for one in self.store.releases()
+            if not self._allowances.holds(one.note_id, one.rule, one.content_hmac, one.expires_at)
+        ]
 
     def _rename_hints(self, head: str | None) -> Mapping[str, str]:
         base = self.store.sync_state().commit
@@ -357,15 +385,32 @@ class Synchronizer:
         if not plan.note_ids:
             self.store.record_commit(plan.commit)
 
+    def put_in_force(self) -> None:
+        """Take out at once what the rules and the releases of this moment do not let through. Call it as the writer."""
+        self._put_in_force(self.rules(self.head()))
+
     def _put_in_force(self, rules: Ruleset) -> None:
-        """Hide at once what new rules forbid, judging the stored texts; the runs that follow do the rest."""
-        if self.store.sync_state().ruleset_id == rules.id:
+        """Hide at once what new rules or an ended release forbid, judging the stored texts; runs do the rest."""
+        self._allowances.refresh()
+        is_new = self.store.sync_state().ruleset_id != rules.id
+        ended = sorted({one.note_id for one in self._ended_releases()})
+        if not is_new and not ended:
             return
-        stored = self.store.stored_texts()
-        doomed = [note_id for note_id, content in stored if self._preparer.forbids(note_id, content, rules)]
+        stored = self.store.stored_texts() if is_new else ((one, self.store.stored_text(one) or "") for one in ended)
+        doomed: dict[str, tuple[Quarantined | Excluded, str]] = {}
+        for note_id, content in stored:
+            verdict = self._preparer.judge_stored(note_id, content, rules)
+            if verdict is not None:
+                doomed[note_id] = (verdict, self.key.tag(content.encode()))
         with self.store.transaction():
-            self.store.delete_rows(doomed)
-            self.store.record_ruleset(rules.id)
+            for note_id, (verdict, tag) in doomed.items():
+                # Now, not in the run that follows: it will find no rows that say where they had been sent.
+                if isinstance(verdict, Quarantined):
+                    sent = self._sent(note_id, held_secret=True)
+                    self.store.write_audit(verdict, ruleset_id=rules.id, content_hmac=tag, sent=sent)
+            self.store.delete_rows(list(doomed))
+            if is_new:
+                self.store.record_ruleset(rules.id)
         log.info("ruleset %s in force, %d notes hidden", rules.id, len(doomed))
 
     # -- the steps of a run ------------------------------------------------------------------------------------
@@ -444,18 +489,14 @@ class Synchronizer:
         quarantined = isinstance(verdict, Quarantined)
         status = NoteStatus.QUARANTINED if quarantined else NoteStatus.EXCLUDED
         started = time.perf_counter()
+        sent: Sent | None = None
+        if isinstance(verdict, Quarantined):
+            sent = self._sent_before((item.note_id, *item.old_ids), verdict, self.rules(batch.commit))
         with self.store.transaction():
-            had_rows = self.store.delete_rows([item.note_id, *item.old_ids])
+            self.store.delete_rows([item.note_id, *item.old_ids])
             self.store.drop_states(item.old_ids)
-            if quarantined:
-                sent = had_rows and self.embedder is not None and self.embedder.name != "hashing"
-                self.store.write_audit(
-                    verdict,
-                    ruleset_id=batch.ruleset_id,
-                    content_hmac=self.key.tag(one.data),
-                    was_embedded=sent,
-                    embedded_by=self.embedder.host if sent and self.embedder else None,
-                )
+            if isinstance(verdict, Quarantined):
+                self.store.write_audit(verdict, ruleset_id=batch.ruleset_id, content_hmac=one.content_hmac, sent=sent)
             else:
                 self.store.close_audit(item.note_id, "released")
             self.store.write_state(
@@ -478,6 +519,35 @@ class Synchronizer:
             milliseconds=item.milliseconds + taken,
         )
         log.info("%s: %s (%s)", _one_line(item.note_id), status.value, ", ".join(rules))
+
+    def _sent_before(self, note_ids: Sequence[str], verdict: Quarantined, rules: Ruleset) -> Sent | None:
+        """Say which version of a note that is to be quarantined had been sent to an embedding provider.
+
+        Args:
+            note_ids: Its name and those it had before.
+            verdict: Why it is quarantined.
+            rules: Those in force.
+        """
+        found: Sent | None = None
+        for note_id in note_ids:
+            stored = self.store.stored_version(note_id)
+            if stored is None:
+                continue
+            held = stored[0] == verdict.blob_id
+            if not held and verdict.reason is QuarantineReason.SECRET:
+                text = self.store.stored_text(note_id) or ""
+                held = isinstance(self._preparer.judge_stored(note_id, text, rules), Quarantined)
+            found = self._sent(note_id, held_secret=held) or found
+        return found
+
+    def _sent(self, note_id: str, *, held_secret: bool) -> Sent | None:
+        """Say where the stored version of a note went, by what the database recorded: settings may have changed."""
+        state = self.store.sync_state()
+        stored = self.store.stored_version(note_id)
+        if stored is None or state.embedder in (None, "hashing"):
+            return None
+        host = urlsplit(state.base_url or "").hostname or "the embedding provider"
+        return Sent(host, stored[1], held_secret=held_secret)
 
     def embed(self, batch: Batch) -> Batch:
         """Get the vectors that are missing, and stage each as soon as it is paid for.
@@ -521,11 +591,12 @@ class Synchronizer:
             item = items[note.note.path.id]
             fresh = [part for part in note.chunks if part.embed_text and part.text_hash not in known]
             try:
-                sent = embedding_adapter.texts_of(note.note, fresh)
-            except EgressBlocked:
+                sent = embedding_adapter.texts_of(note.note, fresh, allowed={one.rule for one in note.allowed})
+            except EgressBlocked as error:
                 # Harmless line by line, a secret once title, heading and body stand together.
-                verdict = Quarantined(note.note.path, note.note.blob_id, QuarantineReason.SECRET)
-                self._refuse(batch, Refused(verdict, note.note.text.encode()), items)
+                findings = tuple(Finding(rule, error.line, "egress") for rule in error.rules)
+                verdict = Quarantined(note.note.path, note.note.blob_id, QuarantineReason.SECRET, findings)
+                self._refuse(batch, Refused(verdict, note.content_hmac), items)
                 continue
             known.update(text.text_hash for text in sent)
             texts += sent
@@ -675,6 +746,7 @@ class Synchronizer:
                 ),
                 also_forget=item.old_ids,
             )
+            self.store.allow(item.note_id, [(one.rule, one.content_hmac, one.expires_at) for one in prepared.allowed])
             self.store.write_state(
                 NoteState(
                     id=item.note_id,
