@@ -337,9 +337,11 @@ def _show_kept_out(settings: Settings, files: Mapping[str, bytes], write: Callab
 
 def _tell_how_to_go_on(settings: Settings, write: Callable[[str], None]) -> None:
     home, key = settings.home, settings.hmac_key_file
-    folder = home.parent
-    places = dict.fromkeys((folder, server.locate(home, settings.pg_user).directory))
-    outside = [str(place) for place in places if place == folder or not place.is_relative_to(folder)]
+    info = server.locate(home, settings.pg_user)
+    places = [home.parent]
+    for place in (info.directory, info.socket_directory):  # both may have had to be put elsewhere
+        if not any(place.is_relative_to(other) for other in places):
+            places.append(place)
     write("Kept. To go on, in a shell:\n")
     # The caller's own settings would come first otherwise.
     write("  unset VAULT_MEMORY_DSN VAULT_MEMORY_QUERY_DSN VAULT_MEMORY_DAGSTER_DSN")
@@ -347,7 +349,7 @@ def _tell_how_to_go_on(settings: Settings, write: Callable[[str], None]) -> None
     write(f"  export VAULT_MEMORY_VAULT={_quoted(settings.require_vault())} VAULT_MEMORY_HMAC_KEY_FILE={_quoted(key)}")
     write("  vault-memory status")
     write(f"  vault-memory query {shlex.quote(shown_questions()[1].query)}")
-    write(f"\nTo remove it: vault-memory down; rm -rf {shlex.join(outside)}")
+    write(f"\nTo remove it: vault-memory down; rm -rf {shlex.join(map(str, places))}")
 
 
 def _quoted(path: Path) -> str:
