@@ -35,7 +35,6 @@ _PIPELINE_MODULES = frozenset(
         "openai",
         "pgvector",
         "markdown_it",
-        "mdit_py_plugins",
         "yaml",
         "pathspec",
         "re2",
