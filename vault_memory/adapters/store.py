@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple, Self
 
 import psycopg
 from pgvector import SparseVector, Vector
@@ -140,7 +140,7 @@ class Store:
         self._locked = False
 
     @classmethod
-    def connect(cls, conninfo: str, schema: str, *, application_name: str = "vault-memory") -> Store:
+    def connect(cls, conninfo: str, schema: str, *, application_name: str = "vault-memory") -> Self:
         """Open a connection to a migrated schema.
 
         Raises:
@@ -541,13 +541,13 @@ class Store:
 
     # -- the whole store ---------------------------------------------------------------------------------------
 
-    def stored_texts(self) -> Iterator[tuple[str, str]]:
-        """Yield id and content of every note, in batches, for a look with new rules."""
+    def stored_texts(self) -> Iterator[tuple[str, str, str]]:
+        """Yield id, blob id and content of every note, in batches, for a look with new rules."""
         last = ""
         while True:
             with translated(), self._connection.cursor() as cursor:
                 rows = cursor.execute(
-                    "SELECT id, content FROM memory_primary WHERE id > %s ORDER BY id LIMIT 200", [last]
+                    "SELECT id, blob_id, content FROM memory_primary WHERE id > %s ORDER BY id LIMIT 200", [last]
                 ).fetchall()
             if not rows:
                 return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from vault_memory.ingest.screening import Screener
 from vault_memory.notes.chunking import chunk
@@ -17,7 +17,7 @@ from vault_memory.notes.model import CleanNote, Excluded, Quarantined, Quarantin
 from vault_memory.notes.paths import NotePath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from vault_memory.adapters.git import GitVault
     from vault_memory.notes.exclusion import Ruleset
@@ -44,13 +44,34 @@ class Refused:
     data: bytes = field(repr=False)
 
 
-class Preparer:
-    """Reads, screens and chunks notes of one vault, and remembers the latest ones."""
+class Judge(Protocol):
+    """What judges notes: the ``Screener`` and its processes, or one without processes in tests."""
 
-    def __init__(self, vault: GitVault) -> None:
-        """Take the vault to read from."""
+    def screen_all(self, raws: Iterable[RawNote]) -> Iterator[CleanNote | Quarantined | Excluded]:
+        """Judge notes, in order."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+def _screener(rules: Ruleset) -> Judge:
+    return Screener(rules, max_workers=_SCANNERS)
+
+
+class Preparer:
+    """Reads, screens and chunks notes of one vault, and remembers the latest ones.
+
+    Args:
+        vault: To read from.
+        make_judge: Returns what judges notes by some rules.
+    """
+
+    def __init__(self, vault: GitVault, make_judge: Callable[[Ruleset], Judge] = _screener) -> None:
         self._vault = vault
-        self._screener: tuple[str, Screener] | None = None
+        self._make_judge = make_judge
+        self._judge: tuple[str, Judge] | None = None
         self._cache: OrderedDict[tuple[str, str], PreparedNote] = OrderedDict()
         self._cached_characters = 0
 
@@ -85,7 +106,7 @@ class Preparer:
                         under_way.append(RawNote(path, blob_id, data))
                         yield under_way[-1]
 
-        for verdict in self._screener_for(rules).screen_all(raw_notes()):
+        for verdict in self._judge_for(rules).screen_all(raw_notes()):
             raw = under_way.popleft()
             if isinstance(verdict, CleanNote):
                 prepared = PreparedNote(verdict, chunk(verdict))
@@ -95,24 +116,31 @@ class Preparer:
                 yield Refused(verdict, raw.data)
         yield from too_large
 
-    def forbids(self, note_id: str, text: str, rules: Ruleset) -> bool:
-        """Whether rules keep a stored note out: by its path, its secrets or what it says of itself."""
-        path = NotePath.from_text(note_id)
-        if rules.path_exclusion(path) is not None:
-            return True
-        return not isinstance(self._screener_for(rules).screen(RawNote(path, "stored", text.encode())), CleanNote)
+    def judge_stored(
+        self, stored: Iterable[tuple[str, str, str]], rules: Ruleset
+    ) -> Iterator[tuple[RawNote, CleanNote | Quarantined | Excluded]]:
+        """Judge stored texts (id, blob id, text) by rules they may not have seen yet, in order."""
+        under_way: deque[RawNote] = deque()
 
-    def _screener_for(self, rules: Ruleset) -> Screener:
-        if self._screener is None or self._screener[0] != rules.id:
+        def raw_notes() -> Iterator[RawNote]:
+            for note_id, blob_id, text in stored:
+                under_way.append(RawNote(NotePath.from_text(note_id), blob_id, text.encode()))
+                yield under_way[-1]
+
+        for verdict in self._judge_for(rules).screen_all(raw_notes()):
+            yield under_way.popleft(), verdict
+
+    def _judge_for(self, rules: Ruleset) -> Judge:
+        if self._judge is None or self._judge[0] != rules.id:
             self.close()
-            self._screener = (rules.id, Screener(rules, max_workers=_SCANNERS))
-        return self._screener[1]
+            self._judge = (rules.id, self._make_judge(rules))
+        return self._judge[1]
 
     def close(self) -> None:
         """End the scanner processes and empty the cache."""
-        if self._screener is not None:
-            self._screener[1].close()
-            self._screener = None
+        if self._judge is not None:
+            self._judge[1].close()
+            self._judge = None
         self.forget()
 
     def _remember(self, key: tuple[str, str], prepared: PreparedNote) -> None:

@@ -38,7 +38,7 @@ from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, note_da
 from vault_memory.notes import changes
 from vault_memory.notes.chunking import chunk_ids
 from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file
-from vault_memory.notes.model import EntryKind, NoteStatus, Quarantined, QuarantineReason
+from vault_memory.notes.model import CleanNote, EntryKind, NoteStatus, Quarantined, QuarantineReason
 from vault_memory.notes.paths import NotePath
 from vault_memory.notes.tokens import document_terms
 
@@ -164,7 +164,9 @@ class Synchronizer:
     Not for use by two threads. Close it, or use it as a context manager.
     """
 
-    def __init__(self, settings: Settings, store: Store, vault: GitVault, key: KeyedHash) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, vault: GitVault, key: KeyedHash, *, preparer: Preparer | None = None
+    ) -> None:
         """Take over open parts; ``open`` makes them from settings."""
         self.settings = settings
         self.store = store
@@ -174,7 +176,7 @@ class Synchronizer:
         self.embedder_error: ConfigError | None = None
         self.spent = Spent()
         self._rules: dict[bytes | None, Ruleset] = {}
-        self._preparer = Preparer(vault)
+        self._preparer = preparer or Preparer(vault)
 
     @classmethod
     def open(cls, settings: Settings) -> Self:
@@ -361,8 +363,11 @@ class Synchronizer:
         """Hide at once what new rules forbid, judging the stored texts; the runs that follow do the rest."""
         if self.store.sync_state().ruleset_id == rules.id:
             return
-        stored = self.store.stored_texts()
-        doomed = [note_id for note_id, content in stored if self._preparer.forbids(note_id, content, rules)]
+        doomed = [
+            raw.path.id
+            for raw, verdict in self._preparer.judge_stored(self.store.stored_texts(), rules)
+            if not isinstance(verdict, CleanNote)
+        ]
         with self.store.transaction():
             self.store.delete_rows(doomed)
             self.store.record_ruleset(rules.id)
