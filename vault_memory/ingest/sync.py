@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Self, cast
+from urllib.parse import urlsplit
 
 from pgvector import Vector
 
@@ -37,7 +38,7 @@ from vault_memory.ingest.keys import KeyedHash, load_key
 from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, note_date
 from vault_memory.notes import changes
 from vault_memory.notes.chunking import chunk_ids
-from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file
+from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file, same_but_for_paths
 from vault_memory.notes.model import CleanNote, EntryKind, NoteStatus, Quarantined, QuarantineReason
 from vault_memory.notes.paths import NotePath
 from vault_memory.notes.tokens import document_terms
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
     from vault_memory.adapters.embedding import Embedder, EmbedText
     from vault_memory.adapters.store import SyncState
-    from vault_memory.notes.changes import Plan
+    from vault_memory.notes.changes import ManifestEntry, Plan
     from vault_memory.notes.model import TreeEntry
     from vault_memory.settings import EmbedderName, Settings
 
@@ -174,13 +175,23 @@ class Synchronizer:
         self.key = key
         self.embedder: Embedder | None = None
         self.embedder_error: ConfigError | None = None
+        self.may_delete_most = False
         self.spent = Spent()
         self._rules: dict[bytes | None, Ruleset] = {}
+        # What a commit holds never changes, and a run looks at the same one several times.
+        self._rules_of: tuple[str | None, Ruleset] | None = None
+        self._tree_of: tuple[str, Sequence[TreeEntry]] | None = None
+        self._hints_of: tuple[tuple[str, str], Mapping[str, str]] | None = None
         self._preparer = preparer or Preparer(vault)
 
     @classmethod
-    def open(cls, settings: Settings) -> Self:
+    def open(cls, settings: Settings, *, accept_model: bool = False) -> Self:
         """Open vault, database, key and embedder, and hold them against what the database recorded.
+
+        Args:
+            settings: Of the vault.
+            accept_model: Take the settings' embedder although the vectors are another one's; the caller then owes
+                ``rebuild_vectors`` before anything else is embedded.
 
         Raises:
             ConfigError: A setting contradicts what is recorded (another vault or key).
@@ -195,13 +206,15 @@ class Synchronizer:
             key = load_key(settings.hmac_key_file, create=state.key_fingerprint is None)
             _check_identity(state, vault, key, settings)
             self = cls(settings, store, vault, key)
-            self._open_embedder(state)
+            self._open_embedder(state, accept_model=accept_model)
             cleanup.pop_all()
         return self
 
-    def _open_embedder(self, state: SyncState) -> None:
+    def _open_embedder(self, state: SyncState, *, accept_model: bool) -> None:
         try:
-            self.embedder = embedding_adapter.open_embedder(self.settings, _recorded(state))
+            self.embedder = embedding_adapter.open_embedder(
+                self.settings, _recorded(state), accept_change=accept_model
+            )
         except ConfigError as error:
             # Deletions and quarantines must still be carried out; whatever has to be embedded fails by name.
             if state.model is None:
@@ -209,14 +222,27 @@ class Synchronizer:
             self.embedder_error = error
             return
         if state.model is None:
-            self.store.record_identity(
-                vault=str(self.vault.path),
-                embedder=self.embedder.name,
-                model=self.embedder.model,
-                dimensions=self.embedder.dimensions,
-                base_url=self.embedder.base_url,
-                key_fingerprint=self.key.fingerprint,
-            )
+            self._record_identity(self.embedder)
+
+    def _record_identity(self, embedder: Embedder) -> None:
+        self.store.record_identity(
+            vault=str(self.vault.path),
+            embedder=embedder.name,
+            model=embedder.model,
+            dimensions=embedder.dimensions,
+            base_url=embedder.base_url,
+            key_fingerprint=self.key.fingerprint,
+        )
+
+    @property
+    def model_changed(self) -> bool:
+        """Whether the vectors in the store are another embedder's than the one at hand."""
+        recorded = _recorded(self.store.sync_state())
+        return (
+            self.embedder is not None
+            and recorded is not None
+            and embedding_adapter.identity_of(self.embedder) != recorded
+        )
 
     def close(self) -> None:
         """Close the connection and end the scanner process."""
@@ -245,17 +271,26 @@ class Synchronizer:
         Raises:
             ConfigError: A pattern cannot be read; the run must not start.
         """
-        ignore = self.vault.ignore_file(commit) if commit else None
-        if ignore not in self._rules:
-            text = None if ignore is None else read_ignore_file(ignore)
-            self._rules[ignore] = compile_ruleset(self.settings.scan, text)
-        return self._rules[ignore]
+        if self._rules_of is None or self._rules_of[0] != commit:
+            ignore = self.vault.ignore_file(commit) if commit else None
+            if ignore not in self._rules:
+                text = None if ignore is None else read_ignore_file(ignore)
+                self._rules[ignore] = compile_ruleset(self.settings.scan, text)
+            self._rules_of = commit, self._rules[ignore]
+        return self._rules_of[1]
+
+    def _tree(self, commit: str | None) -> Sequence[TreeEntry]:
+        if commit is None:
+            return ()
+        if self._tree_of is None or self._tree_of[0] != commit:
+            self._tree_of = commit, self.vault.tree(commit)
+        return self._tree_of[1]
 
     def is_current(self) -> bool:
         """Whether HEAD is what the store was brought to, under the same rules, and no retry is due."""
         state = self.store.sync_state()
         head = self.head()
-        if state.commit != head or state.ruleset_id != self.rules(head).id:
+        if state.under_way or state.commit != head or state.ruleset_id != self.rules(head).id:
             return False
         due = self.store.next_retry_at()
         return due is None or due > datetime.now(UTC)
@@ -269,8 +304,8 @@ class Synchronizer:
         """
         head = self.head()
         rules = self.rules(head)
-        tree = self.vault.tree(head) if head else ()
-        manifest = self.store.manifest()
+        tree = self._tree(head)
+        manifest = self._manifest(rules)
         found = changes.plan(
             manifest,
             tree,
@@ -300,22 +335,41 @@ class Synchronizer:
             searchable=sum(entry.has_rows for entry in manifest.values()),
         )
 
+    def _manifest(self, rules: Ruleset) -> dict[str, ManifestEntry]:
+        """Read the manifest as it will be once the rules are in force (``_put_in_force``)."""
+        manifest = self.store.manifest()
+        before = self.store.sync_state().ruleset_id
+        if before is not None and before != rules.id and same_but_for_paths(before, rules.id):
+            for note_id in self.store.judged_notes(before):
+                manifest[note_id] = replace(manifest[note_id], ruleset_id=rules.id)
+        return manifest
+
     def _rename_hints(self, head: str | None) -> Mapping[str, str]:
         base = self.store.sync_state().commit
-        if base is None or head is None or base == head or not self.vault.exists(base):
+        if base is None or head is None or base == head:
             return {}
-        try:
-            pairs = self.vault.renames(base, head)
-        except VaultError:  # the hints only save work: a commit that is gone, or blobs that a partial clone lacks
-            return {}
-        return {NotePath.from_bytes(new).id: NotePath.from_bytes(old).id for new, old in pairs.items()}
+        if self._hints_of is None or self._hints_of[0] != (base, head):
+            try:
+                pairs = self.vault.renames(base, head)
+            except VaultError:  # the hints only save work: a commit that is gone, or blobs that a partial clone lacks
+                pairs = {}
+            hints = {NotePath.from_bytes(new).id: NotePath.from_bytes(old).id for new, old in pairs.items()}
+            self._hints_of = (base, head), hints
+        return self._hints_of[1]
 
     def refuse_mass_deletion(self, plan: VaultPlan) -> None:
         """Refuse a tree that suddenly lacks most notes: a wrong branch, a wrong vault, a broken checkout.
 
         Raises:
-            MassDeletionError: More notes would be deleted than the settings allow.
+            MassDeletionError: More notes would be deleted than the settings allow, or HEAD has no commit at all.
         """
+        if self.may_delete_most:
+            return
+        if plan.commit is None and plan.searchable:
+            raise MassDeletionError(
+                f"HEAD has no commit, and {plan.searchable} notes are in memory; "
+                "if they are to be deleted, run: vault-memory sync --allow-mass-deletion"
+            )
         limit = self.settings.sync.max_deleted_share
         if plan.searchable >= _GUARDED_NOTES and plan.deletion_share > limit:
             raise MassDeletionError(
@@ -337,7 +391,15 @@ class Synchronizer:
         """Write what needs no run, and move the indexed commit if nothing else is left to do.
 
         Call it as the writer.
+
+        Args:
+            plan: Made before; it is made again, since another writer may have been at work until now.
         """
+        del plan
+        self._settle()
+
+    def _settle(self) -> None:
+        plan = self.plan()
         rules = self.rules(plan.commit)
         self._put_in_force(rules)
         if plan.gone:
@@ -356,22 +418,64 @@ class Synchronizer:
                 )
                 for one in settled
             )
-        if not plan.note_ids:
-            self.store.record_commit(plan.commit)
+        if plan.note_ids:
+            return
+        if not plan.work.deferred:
+            self._drop_stage()  # every note is written: what is still staged was overtaken by a later commit
+        self.store.record_commit(plan.commit)
+
+    def _drop_stage(self) -> None:
+        state = self.store.sync_state()
+        if state.model is not None and state.dimensions is not None:
+            self.store.clear_stage(state.model, state.dimensions)
+        self.store.drop_stage()
 
     def _put_in_force(self, rules: Ruleset) -> None:
-        """Hide at once what new rules forbid, judging the stored texts; the runs that follow do the rest."""
-        if self.store.sync_state().ruleset_id == rules.id:
+        """Take out at once what new rules forbid; the runs that follow do the rest.
+
+        Until the one transaction at its end the old rules hold, and the old rows answer. Where only rules about
+        paths changed, no text is looked at again, neither here nor by a run.
+        """
+        before = self.store.sync_state().ruleset_id
+        if before == rules.id:
             return
-        doomed = [
-            raw.path.id
+        if before is not None and same_but_for_paths(before, rules.id):
+            doomed = [note_id for note_id in self.store.row_ids() if _is_out(note_id, rules)]
+            settled = [note_id for note_id in self.store.judged_notes(before) if not _is_out(note_id, rules)]
+            with self.store.transaction():
+                self.store.delete_rows(doomed)
+                self.store.record_ruleset(rules.id, settled=settled)
+            log.info("ruleset %s in force, %d notes taken out", rules.id, len(doomed))
+            return
+        refused = [
+            Refused(verdict, raw.data)
             for raw, verdict in self._preparer.judge_stored(self.store.stored_texts(), rules)
             if not isinstance(verdict, CleanNote)
         ]
+        sent_to = self._provider()
         with self.store.transaction():
-            self.store.delete_rows(doomed)
+            for one in refused:
+                if isinstance(one.verdict, Quarantined):  # now, since the run will not find the rows any more
+                    self._audit(one.verdict, one.data, rules.id, sent_to)
+            self.store.delete_rows([one.verdict.path.id for one in refused])
             self.store.record_ruleset(rules.id)
-        log.info("ruleset %s in force, %d notes hidden", rules.id, len(doomed))
+        log.info("ruleset %s in force, %d notes taken out", rules.id, len(refused))
+
+    def _provider(self) -> str | None:
+        """Return who was sent the texts of what is stored; None: nobody."""
+        state = self.store.sync_state()
+        if state.embedder in (None, "hashing"):
+            return None
+        return urlsplit(state.base_url or "").hostname or state.embedder
+
+    def _audit(self, verdict: Quarantined, data: bytes, ruleset_id: str, sent_to: str | None) -> None:
+        self.store.write_audit(
+            verdict,
+            ruleset_id=ruleset_id,
+            content_hmac=self.key.tag(data),
+            was_embedded=sent_to is not None,
+            embedded_by=sent_to,
+        )
 
     # -- the steps of a run ------------------------------------------------------------------------------------
 
@@ -383,8 +487,13 @@ class Synchronizer:
             follow_plan: True: only what the planner finds to do. False: every selected note is scanned and
                 written again, and one that HEAD does not have is forgotten.
             run_id: Whose run.
+
+        Raises:
+            MassDeletionError: HEAD lacks most notes, and nobody has allowed that.
         """
         plan = self.plan(full=not follow_plan, retry_all=True)
+        self.refuse_mass_deletion(plan)
+        self.store.record_start()
         rules = self.rules(plan.commit)
         self._put_in_force(rules)
         notes = frozenset(
@@ -453,14 +562,7 @@ class Synchronizer:
             had_rows = self.store.delete_rows([item.note_id, *item.old_ids])
             self.store.drop_states(item.old_ids)
             if quarantined:
-                sent = had_rows and self.embedder is not None and self.embedder.name != "hashing"
-                self.store.write_audit(
-                    verdict,
-                    ruleset_id=batch.ruleset_id,
-                    content_hmac=self.key.tag(one.data),
-                    was_embedded=sent,
-                    embedded_by=self.embedder.host if sent and self.embedder else None,
-                )
+                self._audit(verdict, one.data, batch.ruleset_id, self._provider() if had_rows else None)
             else:
                 self.store.close_audit(item.note_id, "released")
             self.store.write_state(
@@ -510,7 +612,7 @@ class Synchronizer:
                 failed.update(dict.fromkeys((text.text_hash for text in texts), error))
         for item in waiting:
             errors = [failed[text_hash] for text_hash in item.hashes if text_hash in failed]
-            if errors:
+            if errors and items[item.note_id].is_open:
                 items[item.note_id] = replace(items[item.note_id], failure=_failure("embed", errors[0]))
         return batch.with_items(tuple(items.values()))
 
@@ -524,14 +626,15 @@ class Synchronizer:
             if not isinstance(note, PreparedNote):
                 continue  # the scanner changed its mind; persist says so
             item = items[note.note.path.id]
-            fresh = [part for part in note.chunks if part.embed_text and part.text_hash not in known]
             try:
-                sent = embedding_adapter.texts_of(note.note, fresh)
+                # All texts, since one with a vector may have been sent under older rules.
+                texts_of_note = embedding_adapter.texts_of(note.note, note.chunks)
             except EgressBlocked:
                 # Harmless line by line, a secret once title, heading and body stand together.
                 verdict = Quarantined(note.note.path, note.note.blob_id, QuarantineReason.SECRET)
                 self._refuse(batch, Refused(verdict, note.note.text.encode()), items)
                 continue
+            sent = [text for text in texts_of_note if text.text_hash not in known]
             known.update(text.text_hash for text in sent)
             texts += sent
             items[item.note_id] = replace(item, embedded=len(sent), reused=len(set(item.hashes)) - len(sent))
@@ -605,7 +708,7 @@ class Synchronizer:
     def finish(self) -> None:
         """Settle what a run left: files that are never read, the indexed commit. Call it as the writer."""
         self._preparer.forget()
-        self.settle(self.plan())
+        self._settle()
 
     def _model(self) -> tuple[str, int]:
         if self.embedder is not None:
@@ -757,6 +860,10 @@ def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings:
         raise ConfigError(
             f"this memory belongs to {state.vault}, not to {vault.path}; for a second vault set VAULT_MEMORY_SCHEMA"
         )
+
+
+def _is_out(note_id: str, rules: Ruleset) -> bool:
+    return rules.path_exclusion(NotePath.from_text(note_id)) is not None
 
 
 def _recorded(state: SyncState) -> embedding_adapter.RecordedIdentity | None:

@@ -102,6 +102,7 @@ class World:
         vault = GitVault.open(path)
         made = Synchronizer(self.settings, store, vault, KEY, preparer=Preparer(vault, ScreenerInProcess))
         made.embedder = embedder
+        made.may_delete_most = True
         return made
 
     def rebuild(self, repo: VaultRepo) -> Contents:
@@ -172,6 +173,7 @@ class Histories(RuleBasedStateMachine):
         self.embedder = SpottyEmbedder()
         self.branches = ["main"]
         self.commits: list[str] = []
+        self.orphans = 0
         world.store.countdown = None
         wipe(world.watcher, "vault_memory")
         if world.histories % 25 == 0:
@@ -392,7 +394,8 @@ class Histories(RuleBasedStateMachine):
     @rule(text=texts, born=st.booleans())
     def orphan(self, text: str, born: bool) -> None:
         """Start a branch without a past; its first commit may be missing yet."""
-        name = f"orphan{len(self.commits)}"
+        self.orphans += 1
+        name = f"orphan{self.orphans}"
         self.repo.git("checkout", "-q", "--orphan", name)
         if born:
             self.put("01_Projects/a.md", text.encode())
