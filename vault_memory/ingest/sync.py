@@ -26,6 +26,7 @@ from vault_memory.errors import (
     ConfigError,
     EgressBlocked,
     EmbeddingError,
+    EmbeddingRejected,
     Retryable,
     StoreError,
     StoreUnavailable,
@@ -44,10 +45,10 @@ from vault_memory.notes.paths import NotePath
 from vault_memory.notes.tokens import document_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from vault_memory.adapters.embedding import Embedder, EmbedText
+    from vault_memory.adapters.embedding import Embedder, EmbedText, OnVectors
     from vault_memory.adapters.store import SyncState
     from vault_memory.notes.changes import ManifestEntry, Plan
     from vault_memory.notes.model import TreeEntry
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EMBED_SLICE: Final = 2000  # texts handed to the embedder at once, so that memory does not grow with the run
+_REBUILD_NOTES: Final = 300
 _RECHECK_SECONDS: Final = 0.5
 _GUARDED_NOTES: Final = 10  # fewer notes are seen at a glance, and half of them go easily
 
@@ -122,6 +124,19 @@ class Estimate:
     tokens: int
     price_usd: float | None
     refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What came of making every vector anew.
+
+    Attributes:
+        changed_over: Whether the new vectors are in force.
+        failures: Notes with a text that could not be embedded.
+    """
+
+    changed_over: bool
+    failures: Mapping[str, NoteFailure]
 
 
 @dataclass(slots=True)
@@ -212,9 +227,7 @@ class Synchronizer:
 
     def _open_embedder(self, state: SyncState, *, accept_model: bool) -> None:
         try:
-            self.embedder = embedding_adapter.open_embedder(
-                self.settings, _recorded(state), accept_change=accept_model
-            )
+            self.embedder = embedding_adapter.open_embedder(self.settings, _recorded(state), accept_change=accept_model)
         except ConfigError as error:
             # Deletions and quarantines must still be carried out; whatever has to be embedded fails by name.
             if state.model is None:
@@ -421,14 +434,14 @@ class Synchronizer:
         if plan.note_ids:
             return
         if not plan.work.deferred:
-            self._drop_stage()  # every note is written: what is still staged was overtaken by a later commit
+            self._clear_stage()  # every note is written: what is still staged was overtaken by a later commit
+        self.store.drop_stage()
         self.store.record_commit(plan.commit)
 
-    def _drop_stage(self) -> None:
+    def _clear_stage(self) -> None:
         state = self.store.sync_state()
         if state.model is not None and state.dimensions is not None:
             self.store.clear_stage(state.model, state.dimensions)
-        self.store.drop_stage()
 
     def _put_in_force(self, rules: Ruleset) -> None:
         """Take out at once what new rules forbid; the runs that follow do the rest.
@@ -651,6 +664,9 @@ class Synchronizer:
                 batch.run_id,
             )
 
+        return self._pay(texts, embedder, stage)
+
+    def _pay(self, texts: Sequence[EmbedText], embedder: Embedder, stage: OnVectors) -> Mapping[str, VaultMemoryError]:
         result = embedder.embed(texts, on_vectors=stage, keep_vectors=False)
         spent = Spent(result.embedded, result.tokens, result.requests, result.price_usd or 0.0)
         self.spent = Spent(
@@ -668,6 +684,94 @@ class Synchronizer:
                 price_usd=spent.price_usd,
             )
         return result.failed
+
+    # -- another model -----------------------------------------------------------------------------------------
+
+    def rebuild_vectors(self, *, report: Callable[[str], None] = lambda _line: None) -> Rebuilt:
+        """Make every vector anew with the embedder at hand, and change over in one transaction.
+
+        Until then the old vectors answer. New ones wait on a stage of their own, so that a rebuild which was cut off
+        goes on where it was and pays for nothing twice. Call it as the writer.
+
+        Args:
+            report: Is told one line now and then.
+
+        A text that the provider refuses for good does not hold the others back; its note fails.
+        """
+        embedder = self.embedder
+        if embedder is None:
+            raise self.embedder_error or ConfigError("no embedder is configured")
+        plan = self.plan(retry_all=True)
+        batch = self.scan(self.begin(plan.note_ids, follow_plan=True, run_id="rebuild"))
+        stage = _stage_of(embedder)
+        failed: dict[str, VaultMemoryError] = {}
+        failures: dict[str, NoteFailure] = {}
+        for note_ids, hashes, texts in self._rebuild_slices(plan, stage, embedder.dimensions):
+
+            def keep(vectors: Mapping[str, tuple[float, ...]]) -> None:
+                self.store.stage_vectors(
+                    {text_hash: Vector(list(vector)) for text_hash, vector in vectors.items()},
+                    stage,
+                    embedder.dimensions,
+                    batch.run_id,
+                )
+
+            if texts:
+                failed.update(self._pay(texts, embedder, keep))
+            for note_id in note_ids:
+                errors = [failed[text_hash] for text_hash in hashes[note_id] if text_hash in failed]
+                if errors:
+                    failures[note_id] = _failure("embed", errors[0])
+            report(f"{self.spent.texts} texts embedded anew")
+        if any(not isinstance(error, EmbeddingRejected) for error in failed.values()):
+            return Rebuilt(changed_over=False, failures=failures)
+        with self.store.transaction():
+            self._clear_stage()
+            self.store.flip_vectors(stage, embedder.model, embedder.dimensions)
+            self._record_identity(embedder)
+            for done in self.persist(batch):  # what changed since the last sync: its old rows went with the old model
+                log.info("%s: %s", _one_line(done.note_id), done.action)
+        self.finish()
+        return Rebuilt(changed_over=True, failures=failures)
+
+    def _rebuild_slices(
+        self, plan: VaultPlan, stage: str, dimensions: int
+    ) -> Iterator[tuple[list[str], dict[str, set[str]], list[EmbedText]]]:
+        """Yield notes of HEAD, the hashes of their texts, and the texts that are not on the stage yet."""
+        rules = self.rules(plan.commit)
+        wanted = [
+            (path, entry.blob_id)
+            for entry, path, lost in changes.identified(plan.tree)
+            if not lost and entry.kind is EntryKind.FILE and rules.path_exclusion(entry.path) is None
+        ]
+        asked: set[str] = set()
+        for start in range(0, len(wanted), _REBUILD_NOTES):
+            hashes: dict[str, set[str]] = {}
+            texts: dict[str, EmbedText] = {}
+            for note in self._preparer.prepare(wanted[start : start + _REBUILD_NOTES], rules):
+                if isinstance(note, PreparedNote):
+                    try:
+                        of_note = embedding_adapter.texts_of(note.note, note.chunks)
+                    except EgressBlocked:
+                        continue  # the run that follows quarantines it
+                    hashes[note.note.path.id] = {text.text_hash for text in of_note}
+                    texts.update({text.text_hash: text for text in of_note})
+            known = self.store.staged(sorted(texts), stage, dimensions) | asked
+            asked.update(texts)
+            yield list(hashes), hashes, [text for text_hash, text in texts.items() if text_hash not in known]
+
+    def estimate_rebuild(self, plan: VaultPlan) -> Estimate:
+        """Say what ``rebuild_vectors`` would send; scans the notes, writes and sends nothing."""
+        if self.embedder is None:
+            raise self.embedder_error or ConfigError("no embedder is configured")
+        dimensions = self.embedder.dimensions
+        all_texts: set[str] = set()
+        sent = tokens = 0
+        for _, hashes, texts in self._rebuild_slices(plan, _stage_of(self.embedder), dimensions):
+            all_texts.update(*hashes.values())
+            sent += len(texts)
+            tokens += sum(text.token_bound for text in texts)
+        return Estimate(sent, len(all_texts) - sent, tokens, self.embedder.price_usd(tokens), 0)
 
     def estimate(self, plan: VaultPlan) -> Estimate:
         """Say what carrying out a plan would send; scans the notes, writes and sends nothing."""
@@ -864,6 +968,11 @@ def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings:
 
 def _is_out(note_id: str, rules: Ruleset) -> bool:
     return rules.path_exclusion(NotePath.from_text(note_id)) is not None
+
+
+def _stage_of(embedder: Embedder) -> str:
+    """Name the stage of a rebuild: by the embedder, so that no other one's vectors pass for its own."""
+    return f"rebuild: {embedder.name} {embedder.model} {embedder.base_url or ''}"
 
 
 def _recorded(state: SyncState) -> embedding_adapter.RecordedIdentity | None:

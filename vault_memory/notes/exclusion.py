@@ -196,9 +196,7 @@ def _digest(scan: ScanSettings, ignore_lines: tuple[str, ...]) -> str:
     of_paths = {name: settings.pop(name) for name in _PATH_SETTINGS}
     # Two halves, since a new line in the ignore file must not cost a new look into ten thousand notes.
     halves = ([versions, settings], [of_paths, ignore_lines])
-    return "-".join(
-        hashlib.sha256(json.dumps(half, sort_keys=True).encode()).hexdigest()[:16] for half in halves
-    )
+    return "-".join(hashlib.sha256(json.dumps(half, sort_keys=True).encode()).hexdigest()[:16] for half in halves)
 
 
 def _ignore_lines(text: str) -> list[tuple[int, str]]:

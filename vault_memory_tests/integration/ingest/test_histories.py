@@ -210,7 +210,11 @@ class Histories(RuleBasedStateMachine):
         """Make room at a path, where a file may stand in the way of a folder or a folder in the way of a file."""
         file = self.repo.path / path
         for parent in reversed(file.parents):
-            if parent != self.repo.path and self.repo.path in parent.parents and (parent.is_symlink() or parent.is_file()):
+            if (
+                parent != self.repo.path
+                and self.repo.path in parent.parents
+                and (parent.is_symlink() or parent.is_file())
+            ):
                 parent.unlink()
         if file.is_symlink() or file.is_file():
             file.unlink()
