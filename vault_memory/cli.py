@@ -83,6 +83,10 @@ def demo(*, keep: bool) -> None:
     "--dry-run", is_flag=True, help="Say what would happen, with texts, tokens and price; write and send nothing."
 )
 @click.option("--full", is_flag=True, help="Scan and write every note again; unchanged texts keep their vectors.")
+@click.option(
+    "--accept-model", is_flag=True, help="Change over to the embedder that the settings name; implies --full."
+)
+@click.option("--re-embed", is_flag=True, help="Embed every text again, even unchanged ones; implies --full.")
 @click.option("--yes", "confirmed", is_flag=True, help="Embed even above the configured price limit.")
 @click.option("--allow-mass-deletion", is_flag=True, help="Carry out a plan that deletes most notes.")
 @click.option(
@@ -93,6 +97,8 @@ def sync(
     *,
     dry_run: bool,
     full: bool,
+    accept_model: bool,
+    re_embed: bool,
     confirmed: bool,
     allow_mass_deletion: bool,
     wait_seconds: float | None,
@@ -103,12 +109,14 @@ def sync(
 
     settings = settings_module.load()
     if dry_run:
-        plan, estimate = command.plan_only(settings, full=full)
+        plan, estimate = command.plan_only(settings, full=full, accept_model=accept_model, re_embed=re_embed)
         _print_plan(plan, estimate, as_json=as_json)
         return
     result = command.sync(
         settings,
         full=full,
+        accept_model=accept_model,
+        re_embed=re_embed,
         allow_mass_deletion=allow_mass_deletion,
         confirmed=confirmed,
         wait_seconds=wait_seconds,

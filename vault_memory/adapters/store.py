@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple
+from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple, Self
 
 import psycopg
 from pgvector import SparseVector, Vector
@@ -54,6 +54,7 @@ class SyncState:
     base_url: str | None
     key_fingerprint: str | None
     vector_index: str
+    under_way: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ class Store:
         self._locked = False
 
     @classmethod
-    def connect(cls, conninfo: str, schema: str, *, application_name: str = "vault-memory") -> Store:
+    def connect(cls, conninfo: str, schema: str, *, application_name: str = "vault-memory") -> Self:
         """Open a connection to a migrated schema.
 
         Raises:
@@ -291,7 +292,7 @@ class Store:
         with translated(), self._connection.cursor(row_factory=namedtuple_row) as cursor:
             row = cursor.execute(
                 """SELECT vault, commit, ruleset_id, embedder, model, dimensions, base_url, key_fingerprint,
-                   vector_index FROM sync_state"""
+                   vector_index, under_way FROM sync_state"""
             ).fetchone()
         if row is None:
             raise StoreError("the table sync_state is empty; restore it from a dump")
@@ -308,18 +309,40 @@ class Store:
                 [vault, embedder, model, dimensions, base_url, key_fingerprint],
             )
 
-    def record_ruleset(self, ruleset_id: str) -> None:
-        """Put a ruleset in force: every remaining row was checked against it."""
+    def record_ruleset(self, ruleset_id: str, *, settled: Sequence[str] = ()) -> None:
+        """Put a ruleset in force: every remaining row was checked against it.
+
+        Args:
+            ruleset_id: The rules.
+            settled: Notes whose line in the manifest would come out the same under them.
+        """
         with self.transaction():
             self._connection.execute(
                 "UPDATE memory_primary SET ruleset_id = %s WHERE ruleset_id <> %s", [ruleset_id] * 2
             )
+            if settled:
+                self._connection.execute(
+                    "UPDATE note_state SET ruleset_id = %s WHERE id = ANY(%s)", [ruleset_id, list(settled)]
+                )
+                self._connection.execute(
+                    "UPDATE memory_secure_audit SET ruleset_id = %s WHERE id = ANY(%s) AND action = 'quarantined'",
+                    [ruleset_id, list(settled)],
+                )
             self._connection.execute("UPDATE sync_state SET ruleset_id = %s, updated_at = now()", [ruleset_id])
+
+    def record_start(self) -> None:
+        """Record that notes are about to change: until ``record_commit`` the store is at no commit for certain."""
+        with translated():
+            self._connection.execute("UPDATE sync_state SET under_way = TRUE WHERE NOT under_way")
 
     def record_commit(self, commit: str | None) -> None:
         """Record the commit whose plan has been carried out."""
         with translated():
-            self._connection.execute("UPDATE sync_state SET commit = %s, updated_at = now()", [commit])
+            self._connection.execute(
+                """UPDATE sync_state SET commit = %s, under_way = FALSE, updated_at = now()
+                   WHERE commit IS DISTINCT FROM %s OR under_way""",
+                [commit, commit],
+            )
 
     def manifest(self) -> dict[str, ManifestEntry]:
         """Read the manifest, by id."""
@@ -356,6 +379,20 @@ class Store:
                        OR (status = 'excluded' AND step = 'scan')"""
                 ).fetchall()
             )
+
+    def judged_notes(self, ruleset_id: str) -> list[str]:
+        """Return the ids of the files that were read and judged under these rules."""
+        with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
+            return cursor.execute(
+                """SELECT id FROM note_state WHERE ruleset_id = %s AND (status IN ('indexed', 'quarantined', 'failed')
+                   OR (status = 'excluded' AND step = 'scan'))""",
+                [ruleset_id],
+            ).fetchall()
+
+    def row_ids(self) -> list[str]:
+        """Return the ids of the notes that have rows."""
+        with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
+            return cursor.execute("SELECT id FROM memory_primary").fetchall()
 
     def attempts(self, note_id: str) -> int:
         """How often a note has failed in a row."""
@@ -434,6 +471,72 @@ class Store:
             return self._connection.execute(
                 "DELETE FROM embedding_stage WHERE created_at < now() - make_interval(days => %s)", [older_than_days]
             ).rowcount
+
+    def clear_stage(self, model: str, dimensions: int) -> int:
+        """Delete the staged vectors of a model: no note waits for them; return how many."""
+        with translated():
+            return self._connection.execute(
+                "DELETE FROM embedding_stage WHERE model = %s AND dimensions = %s", [model, dimensions]
+            ).rowcount
+
+    # -- another model -----------------------------------------------------------------------------------------
+
+    def staged(self, hashes: Sequence[str], stage: str, dimensions: int) -> set[str]:
+        """Say which texts have a vector on a stage of its own name."""
+        with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
+            return set(
+                cursor.execute(
+                    """SELECT text_hash FROM embedding_stage
+                       WHERE text_hash = ANY(%s) AND model = %s AND dimensions = %s""",
+                    [list(hashes), stage, dimensions],
+                ).fetchall()
+            )
+
+    def flip_vectors(self, stage: str, model: str, dimensions: int) -> int:
+        """Put the vectors of a stage in place of the stored ones, and delete the rows of notes it does not cover.
+
+        Call it within ``transaction``: readers see all old vectors or all new ones. What no row took is left staged
+        for the model, so that notes which are written next find it.
+
+        Returns:
+            How many notes were deleted; their files have changed or are gone.
+        """
+        with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
+            uncovered: list[str] = cursor.execute(statements.UNCOVERED, [stage, dimensions]).fetchall()
+            self.delete_rows(uncovered)
+            self._connection.execute(statements.FLIP_CHUNKS, [model, dimensions, stage, dimensions])
+            self._connection.execute(
+                "UPDATE memory_chunk SET model = %s, dimensions = %s WHERE embedding IS NULL", [model, dimensions]
+            )
+            self._flip_means(model)
+            self._connection.execute(
+                "DELETE FROM embedding_stage WHERE model = %s AND dimensions = %s", [model, dimensions]
+            )
+            self._connection.execute(
+                "UPDATE embedding_stage SET model = %s WHERE model = %s AND dimensions = %s", [model, stage, dimensions]
+            )
+            return len(uncovered)
+
+    def _flip_means(self, model: str) -> None:
+        last = ""
+        while True:
+            with self._connection.cursor(binary=True) as cursor:
+                rows = cursor.execute(
+                    """SELECT p.id, array_agg(c.embedding ORDER BY c.ordinal) FILTER (WHERE c.embedding IS NOT NULL)
+                       FROM (SELECT id FROM memory_primary WHERE id > %s ORDER BY id LIMIT 100) p
+                       JOIN memory_chunk c ON c.note_id = p.id GROUP BY p.id ORDER BY p.id""",
+                    [last],
+                ).fetchall()
+            if not rows:
+                return
+            with self._connection.cursor() as cursor:
+                cursor.executemany(
+                    "UPDATE memory_primary SET embedding = %b, model = %s WHERE id = %s",
+                    [(mean_vector(vectors or ()), model, note_id) for note_id, vectors in rows],
+                )
+            last = rows[-1][0]
+
+    # -- the account -------------------------------------------------------------------------------------------
 
     def record_usage(self, *, model: str, texts: int, tokens: int, requests: int, price_usd: float) -> None:
         """Add to this month's account of the embedding provider."""
@@ -639,13 +742,13 @@ class Store:
         with translated():
             return self._scalar("SELECT content FROM memory_primary WHERE id = %s", [note_id])
 
-    def stored_texts(self) -> Iterator[tuple[str, str]]:
-        """Yield id and content of every note, in batches, for a look with new rules."""
+    def stored_texts(self) -> Iterator[tuple[str, str, str]]:
+        """Yield id, blob id and content of every note, in batches, for a look with new rules."""
         last = ""
         while True:
             with translated(), self._connection.cursor() as cursor:
                 rows = cursor.execute(
-                    "SELECT id, content FROM memory_primary WHERE id > %s ORDER BY id LIMIT 200", [last]
+                    "SELECT id, blob_id, content FROM memory_primary WHERE id > %s ORDER BY id LIMIT 200", [last]
                 ).fetchall()
             if not rows:
                 return

@@ -54,6 +54,16 @@ WHERE c.note_id <> w.note_id AND c.note_id = ANY(%s) AND c.embedding IS NOT NULL
 ON CONFLICT DO NOTHING
 """
 
+UNCOVERED: Final[LiteralString] = """
+SELECT DISTINCT c.note_id FROM memory_chunk c WHERE c.embedding IS NOT NULL AND NOT EXISTS
+  (SELECT FROM embedding_stage s WHERE s.text_hash = c.text_hash AND s.model = %s AND s.dimensions = %s)
+"""
+
+FLIP_CHUNKS: Final[LiteralString] = """
+UPDATE memory_chunk c SET embedding = s.embedding, model = %s, dimensions = %s FROM embedding_stage s
+WHERE s.text_hash = c.text_hash AND s.model = %s AND s.dimensions = %s AND c.embedding IS NOT NULL
+"""
+
 INSERT_NOTE: Final[LiteralString] = """
 INSERT INTO memory_primary (id, source, content, content_hash, embedding, blob_id, title, tags, front_matter, links,
                             note_date, commit, ruleset_id, model, token_count)

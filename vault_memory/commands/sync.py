@@ -17,9 +17,9 @@ from vault_memory.ingest.database import open_database
 from vault_memory.ingest.sync import Synchronizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from vault_memory.ingest.batch import NoteOutcome
+    from vault_memory.ingest.batch import NoteFailure, NoteOutcome
     from vault_memory.ingest.sync import Estimate, VaultPlan
     from vault_memory.settings import Settings
 
@@ -42,6 +42,7 @@ class SyncResult:
         problem: Why a run broke off, one line.
         blocked: Why nothing could be embedded, if that is a matter of settings.
         rotate: By note that was quarantined now and had been embedded before: by whom and when.
+        rebuild_failures: Notes that a change of model could not embed.
     """
 
     start: str | None
@@ -57,6 +58,7 @@ class SyncResult:
     problem: str | None = None
     blocked: str | None = None
     rotate: dict[str, str] = field(default_factory=dict)
+    rebuild_failures: Mapping[str, NoteFailure] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counter[str]:
@@ -69,14 +71,19 @@ class SyncResult:
     @property
     def failures(self) -> dict[str, str]:
         """Reasons by note."""
-        return {note: outcome.error or "" for note, outcome in self.outcomes.items() if outcome.action == "failed"}
+        found = {note: failure.reason for note, failure in self.rebuild_failures.items()}
+        for note, outcome in self.outcomes.items():
+            found.pop(note, None)
+            if outcome.action == "failed":
+                found[note] = outcome.error or ""
+        return found
 
     @property
     def exit_status(self) -> int:
         """0 done, 1 some notes failed, 3 could not run."""
         if self.problem is not None and not self.failures:
             return 3
-        if self.blocked is not None and self.failures:
+        if self.blocked is not None:
             return 3
         return 1 if self.failures else 0
 
@@ -100,21 +107,26 @@ class SyncResult:
         }
 
 
-def plan_only(settings: Settings, *, full: bool = False) -> tuple[VaultPlan, Estimate]:
+def plan_only(
+    settings: Settings, *, full: bool = False, accept_model: bool = False, re_embed: bool = False
+) -> tuple[VaultPlan, Estimate]:
     """Say what a sync would do, and what it would send; nothing is written or sent.
 
     Raises:
         VaultMemoryError: Vault, database or settings cannot be used.
     """
-    with Synchronizer.open(settings) as synchronizer:
-        plan = synchronizer.plan(full=full, retry_all=True)
-        return plan, synchronizer.estimate(plan)
+    with Synchronizer.open(settings, accept_model=accept_model) as synchronizer:
+        rebuild = re_embed or synchronizer.model_changed
+        plan = synchronizer.plan(full=full or rebuild, retry_all=True)
+        return plan, synchronizer.estimate_rebuild(plan) if rebuild else synchronizer.estimate(plan)
 
 
 def sync(
     settings: Settings,
     *,
     full: bool = False,
+    accept_model: bool = False,
+    re_embed: bool = False,
     allow_mass_deletion: bool = False,
     confirmed: bool = False,
     wait_seconds: float | None = None,
@@ -125,6 +137,8 @@ def sync(
     Args:
         settings: Of the vault.
         full: Scan and write every note again; vectors of unchanged texts are reused.
+        accept_model: If the settings name another embedder than the recorded one, change over to it.
+        re_embed: Make every vector anew, whoever made the old ones.
         allow_mass_deletion: Carry out a plan that deletes most notes.
         confirmed: Embed even if it costs more than ``confirm_above_usd``.
         wait_seconds: How long to wait for another writer; None: as the settings say.
@@ -136,13 +150,26 @@ def sync(
     """
     started = time.monotonic()
     wait = settings.sync.wait_seconds if wait_seconds is None else wait_seconds
-    with Synchronizer.open(settings) as synchronizer:
+    with Synchronizer.open(settings, accept_model=accept_model) as synchronizer:
+        synchronizer.may_delete_most = allow_mass_deletion
         result = SyncResult(start=synchronizer.store.sync_state().commit)
         plan = synchronizer.plan(full=full, retry_all=True)
-        if not allow_mass_deletion:
-            synchronizer.refuse_mass_deletion(plan)
+        synchronizer.refuse_mass_deletion(plan)
+        rebuild = re_embed or synchronizer.model_changed
         if not confirmed:
-            _refuse_high_price(settings, synchronizer, plan)
+            _refuse_high_price(settings, synchronizer, plan, rebuild=rebuild)
+        if rebuild:
+            with synchronizer.writer(wait, holder="sync"):
+                rebuilt = synchronizer.rebuild_vectors(report=report)
+            result.rebuild_failures = rebuilt.failures
+            if not rebuilt.changed_over:
+                result.problem = (
+                    "not all texts could be embedded; the old vectors answer until a later try has them all"
+                )
+                return _closed(result, synchronizer, started)
+            result.texts_embedded = synchronizer.spent.texts
+            full = True  # the notes are written again, so that Dagster knows of what changed
+            plan = synchronizer.plan(full=True, retry_all=True)
         result.unchanged = plan.unchanged
         for _ in range(_MAX_ROUNDS):
             if not plan.note_ids or set(plan.note_ids) <= set(result.failures):
@@ -152,21 +179,26 @@ def sync(
             if result.problem is not None and not result.failures:
                 break
             plan = synchronizer.plan()
-        if not plan.note_ids:
+        if not plan.note_ids and not (plan.is_empty and synchronizer.is_current()):
             with synchronizer.writer(wait, holder="sync"):
                 synchronizer.settle(plan)
-        spent = synchronizer.spent
-        result.tokens, result.requests, result.price_usd = spent.tokens, spent.requests, spent.price_usd
-        result.end = synchronizer.store.sync_state().commit
-        result.rotate = {
-            line.source: line.notice
-            for line in synchronizer.store.audit()
-            if line.notice is not None
-            and line.source in result.outcomes
-            and result.outcomes[line.source].action == "quarantined"
-        }
-        if synchronizer.embedder_error is not None:
-            result.blocked = str(synchronizer.embedder_error)
+        return _closed(result, synchronizer, started)
+
+
+def _closed(result: SyncResult, synchronizer: Synchronizer, started: float) -> SyncResult:
+    """Add what is known at the end."""
+    spent = synchronizer.spent
+    result.tokens, result.requests, result.price_usd = spent.tokens, spent.requests, spent.price_usd
+    result.end = synchronizer.store.sync_state().commit
+    result.rotate = {
+        line.source: line.notice
+        for line in synchronizer.store.audit()
+        if line.notice is not None
+        and line.source in result.outcomes
+        and result.outcomes[line.source].action == "quarantined"
+    }
+    if synchronizer.embedder_error is not None:
+        result.blocked = str(synchronizer.embedder_error)
     result.seconds = time.monotonic() - started
     return result
 
@@ -192,6 +224,7 @@ def _run(
                 instance,
                 note_ids,
                 plan,
+                full=full,
                 wait_seconds=wait,
                 opener=lambda _settings: nullcontext(synchronizer),
             )
@@ -207,11 +240,12 @@ def _run(
                     return
 
 
-def _refuse_high_price(settings: Settings, synchronizer: Synchronizer, plan: VaultPlan) -> None:
+def _refuse_high_price(settings: Settings, synchronizer: Synchronizer, plan: VaultPlan, *, rebuild: bool) -> None:
     embedder = synchronizer.embedder
-    if embedder is None or not plan.note_ids or embedder.price_usd(1_000_000) in (None, 0.0):
+    nothing = not plan.note_ids and not rebuild
+    if embedder is None or nothing or embedder.price_usd(1_000_000) in (None, 0.0):
         return
-    estimate = synchronizer.estimate(plan)
+    estimate = synchronizer.estimate_rebuild(plan) if rebuild else synchronizer.estimate(plan)
     limit = settings.embedding.confirm_above_usd
     if estimate.price_usd is not None and estimate.price_usd > limit:
         raise ConfigError(

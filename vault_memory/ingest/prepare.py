@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from vault_memory.ingest.screening import Screener
 from vault_memory.notes.chunking import chunk
@@ -17,7 +17,7 @@ from vault_memory.notes.model import CleanNote, Excluded, Quarantined, Quarantin
 from vault_memory.notes.paths import NotePath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from vault_memory.adapters.git import GitVault
     from vault_memory.ingest.allowances import Allowance, AllowList
@@ -54,14 +54,34 @@ class Refused:
     content_hmac: str
 
 
-class Preparer:
-    """Reads, screens and chunks notes of one vault, and remembers the latest ones."""
+class Judge(Protocol):
+    """What judges notes: the ``Screener`` and its processes, or one without processes in tests."""
 
-    def __init__(self, vault: GitVault, allowances: AllowList) -> None:
-        """Take the vault to read from, and what the operator released."""
+    def screen_all(self, raws: Iterable[RawNote]) -> Iterator[CleanNote | Quarantined | Excluded]:
+        """Judge notes, in order."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+class Preparer:
+    """Reads, screens and chunks notes of one vault, and remembers the latest ones.
+
+    Args:
+        vault: To read from.
+        allowances: What the operator released.
+        make_judge: Returns what judges notes by some rules; None: the scanner's processes.
+    """
+
+    def __init__(
+        self, vault: GitVault, allowances: AllowList, make_judge: Callable[[Ruleset], Judge] | None = None
+    ) -> None:
         self._vault = vault
         self._allowances = allowances
-        self._screener: tuple[str, Screener] | None = None
+        self._make_judge = make_judge or self._screener
+        self._judge: tuple[str, Judge] | None = None
         self._cache: OrderedDict[tuple[str, str], PreparedNote] = OrderedDict()
         self._cached_characters = 0
 
@@ -95,7 +115,7 @@ class Preparer:
                         under_way.append(RawNote(path, blob_id, data))
                         yield under_way[-1]
 
-        for verdict in self._screener_for(rules).screen_all(raw_notes()):
+        for verdict in self._judge_for(rules).screen_all(raw_notes()):
             raw = under_way.popleft()
             if isinstance(verdict, CleanNote):
                 allowed = self._allowances.of(raw.path.id, raw.data)
@@ -106,26 +126,34 @@ class Preparer:
                 yield Refused(verdict, self._allowances.tag(raw.data))
         yield from too_large
 
-    def judge_stored(self, note_id: str, text: str, rules: Ruleset) -> Quarantined | Excluded | None:
-        """Say why rules keep a stored note out: by its path, its secrets or what it says of itself; None if not."""
-        path = NotePath.from_text(note_id)
-        excluded = rules.path_exclusion(path)
-        if excluded is not None:
-            return Excluded(path, "stored", excluded)
-        verdict = self._screener_for(rules).screen(RawNote(path, "stored", text.encode()))
-        return None if isinstance(verdict, CleanNote) else verdict
+    def judge_stored(
+        self, stored: Iterable[tuple[str, str, str]], rules: Ruleset
+    ) -> Iterator[tuple[RawNote, CleanNote | Quarantined | Excluded]]:
+        """Judge stored texts (id, blob id, text) by rules they may not have seen yet, in order."""
+        under_way: deque[RawNote] = deque()
 
-    def _screener_for(self, rules: Ruleset) -> Screener:
-        if self._screener is None or self._screener[0] != rules.id:
+        def raw_notes() -> Iterator[RawNote]:
+            for note_id, blob_id, text in stored:
+                under_way.append(RawNote(NotePath.from_text(note_id), blob_id, text.encode()))
+                yield under_way[-1]
+
+        for verdict in self._judge_for(rules).screen_all(raw_notes()):
+            yield under_way.popleft(), verdict
+
+    def _screener(self, rules: Ruleset) -> Judge:
+        return Screener(rules, allowed=self._allowances.allows, max_workers=_SCANNERS)
+
+    def _judge_for(self, rules: Ruleset) -> Judge:
+        if self._judge is None or self._judge[0] != rules.id:
             self.close()
-            self._screener = (rules.id, Screener(rules, allowed=self._allowances.allows, max_workers=_SCANNERS))
-        return self._screener[1]
+            self._judge = (rules.id, self._make_judge(rules))
+        return self._judge[1]
 
     def close(self) -> None:
         """End the scanner processes and empty the cache."""
-        if self._screener is not None:
-            self._screener[1].close()
-            self._screener = None
+        if self._judge is not None:
+            self._judge[1].close()
+            self._judge = None
         self.forget()
 
     def _remember(self, key: tuple[str, str], prepared: PreparedNote) -> None:

@@ -26,6 +26,7 @@ from vault_memory.errors import (
     ConfigError,
     EgressBlocked,
     EmbeddingError,
+    EmbeddingRejected,
     Retryable,
     StoreError,
     StoreUnavailable,
@@ -39,17 +40,18 @@ from vault_memory.ingest.keys import KeyedHash, load_key
 from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, note_date
 from vault_memory.notes import changes
 from vault_memory.notes.chunking import chunk_ids
-from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file
-from vault_memory.notes.model import EntryKind, Excluded, Finding, NoteStatus, Quarantined, QuarantineReason
+from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file, same_but_for_paths
+from vault_memory.notes.model import CleanNote, EntryKind, Finding, NoteStatus, Quarantined, QuarantineReason
 from vault_memory.notes.paths import NotePath
 from vault_memory.notes.tokens import document_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from vault_memory.adapters.embedding import Embedder, EmbedText
+    from vault_memory.adapters.embedding import Embedder, EmbedText, OnVectors
     from vault_memory.adapters.store import Release, SyncState
+    from vault_memory.ingest.prepare import Judge
     from vault_memory.notes.changes import ManifestEntry, Plan
     from vault_memory.notes.model import TreeEntry
     from vault_memory.settings import EmbedderName, Settings
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EMBED_SLICE: Final = 2000  # texts handed to the embedder at once, so that memory does not grow with the run
+_REBUILD_NOTES: Final = 300
 _RECHECK_SECONDS: Final = 0.5
 _GUARDED_NOTES: Final = 10  # fewer notes are seen at a glance, and half of them go easily
 
@@ -125,6 +128,19 @@ class Estimate:
     refused: int
 
 
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What came of making every vector anew.
+
+    Attributes:
+        changed_over: Whether the new vectors are in force.
+        failures: Notes with a text that could not be embedded.
+    """
+
+    changed_over: bool
+    failures: Mapping[str, NoteFailure]
+
+
 @dataclass(slots=True)
 class Spent:
     """What this process has asked of the embedding API so far."""
@@ -166,22 +182,48 @@ class Synchronizer:
     Not for use by two threads. Close it, or use it as a context manager.
     """
 
-    def __init__(self, settings: Settings, store: Store, vault: GitVault, key: KeyedHash) -> None:
-        """Take over open parts; ``open`` makes them from settings."""
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        vault: GitVault,
+        key: KeyedHash,
+        *,
+        make_judge: Callable[[Ruleset], Judge] | None = None,
+    ) -> None:
+        """Take over open parts; ``open`` makes them from settings.
+
+        Args:
+            settings: Of the vault.
+            store: An open connection; closed with this object.
+            vault: To read from.
+            key: Of the keyed hashes.
+            make_judge: Returns what judges notes by some rules; None: the scanner's processes.
+        """
         self.settings = settings
         self.store = store
         self.vault = vault
         self.key = key
         self.embedder: Embedder | None = None
         self.embedder_error: ConfigError | None = None
+        self.may_delete_most = False
         self.spent = Spent()
         self._rules: dict[bytes | None, Ruleset] = {}
         self._allowances = AllowList(settings.allow_list_file, key, vault=settings.vault)
-        self._preparer = Preparer(vault, self._allowances)
+        # What a commit holds never changes, and a run looks at the same one several times.
+        self._rules_of: tuple[str | None, Ruleset] | None = None
+        self._tree_of: tuple[str, Sequence[TreeEntry]] | None = None
+        self._hints_of: tuple[tuple[str, str], Mapping[str, str]] | None = None
+        self._preparer = Preparer(vault, self._allowances, make_judge)
 
     @classmethod
-    def open(cls, settings: Settings) -> Self:
+    def open(cls, settings: Settings, *, accept_model: bool = False) -> Self:
         """Open vault, database, key and embedder, and hold them against what the database recorded.
+
+        Args:
+            settings: Of the vault.
+            accept_model: Take the settings' embedder although the vectors are another one's; the caller then owes
+                ``rebuild_vectors`` before anything else is embedded.
 
         Raises:
             ConfigError: A setting contradicts what is recorded (another vault or key).
@@ -197,13 +239,13 @@ class Synchronizer:
             _check_identity(state, vault, key, settings)
             self = cls(settings, store, vault, key)
             self._allowances.refresh()
-            self._open_embedder(state)
+            self._open_embedder(state, accept_model=accept_model)
             cleanup.pop_all()
         return self
 
-    def _open_embedder(self, state: SyncState) -> None:
+    def _open_embedder(self, state: SyncState, *, accept_model: bool) -> None:
         try:
-            self.embedder = embedding_adapter.open_embedder(self.settings, _recorded(state))
+            self.embedder = embedding_adapter.open_embedder(self.settings, _recorded(state), accept_change=accept_model)
         except ConfigError as error:
             # Deletions and quarantines must still be carried out; whatever has to be embedded fails by name.
             if state.model is None:
@@ -211,14 +253,27 @@ class Synchronizer:
             self.embedder_error = error
             return
         if state.model is None:
-            self.store.record_identity(
-                vault=str(self.vault.path),
-                embedder=self.embedder.name,
-                model=self.embedder.model,
-                dimensions=self.embedder.dimensions,
-                base_url=self.embedder.base_url,
-                key_fingerprint=self.key.fingerprint,
-            )
+            self._record_identity(self.embedder)
+
+    def _record_identity(self, embedder: Embedder) -> None:
+        self.store.record_identity(
+            vault=str(self.vault.path),
+            embedder=embedder.name,
+            model=embedder.model,
+            dimensions=embedder.dimensions,
+            base_url=embedder.base_url,
+            key_fingerprint=self.key.fingerprint,
+        )
+
+    @property
+    def model_changed(self) -> bool:
+        """Whether the vectors in the store are another embedder's than the one at hand."""
+        recorded = _recorded(self.store.sync_state())
+        return (
+            self.embedder is not None
+            and recorded is not None
+            and embedding_adapter.identity_of(self.embedder) != recorded
+        )
 
     def close(self) -> None:
         """Close the connection and end the scanner process."""
@@ -247,17 +302,26 @@ class Synchronizer:
         Raises:
             ConfigError: A pattern cannot be read; the run must not start.
         """
-        ignore = self.vault.ignore_file(commit) if commit else None
-        if ignore not in self._rules:
-            text = None if ignore is None else read_ignore_file(ignore)
-            self._rules[ignore] = compile_ruleset(self.settings.scan, text)
-        return self._rules[ignore]
+        if self._rules_of is None or self._rules_of[0] != commit:
+            ignore = self.vault.ignore_file(commit) if commit else None
+            if ignore not in self._rules:
+                text = None if ignore is None else read_ignore_file(ignore)
+                self._rules[ignore] = compile_ruleset(self.settings.scan, text)
+            self._rules_of = commit, self._rules[ignore]
+        return self._rules_of[1]
+
+    def _tree(self, commit: str | None) -> Sequence[TreeEntry]:
+        if commit is None:
+            return ()
+        if self._tree_of is None or self._tree_of[0] != commit:
+            self._tree_of = commit, self.vault.tree(commit)
+        return self._tree_of[1]
 
     def is_current(self) -> bool:
         """Whether HEAD is what the store was brought to, under the same rules, and no retry is due."""
         state = self.store.sync_state()
         head = self.head()
-        if state.commit != head or state.ruleset_id != self.rules(head).id:
+        if state.under_way or state.commit != head or state.ruleset_id != self.rules(head).id:
             return False
         due = self.store.next_retry_at()
         return (due is None or due > datetime.now(UTC)) and not self._reconsidered()
@@ -271,8 +335,8 @@ class Synchronizer:
         """
         head = self.head()
         rules = self.rules(head)
-        tree = self.vault.tree(head) if head else ()
-        manifest = self._manifest()
+        tree = self._tree(head)
+        manifest = self._manifest(rules)
         found = changes.plan(
             manifest,
             tree,
@@ -302,9 +366,14 @@ class Synchronizer:
             searchable=sum(entry.has_rows for entry in manifest.values()),
         )
 
-    def _manifest(self) -> dict[str, ManifestEntry]:
-        """Read the manifest; notes whose release changed count as not looked at, and no others for their sake."""
+    def _manifest(self, rules: Ruleset) -> dict[str, ManifestEntry]:
+        """Read the manifest as it will be once the rules are in force (``_put_in_force``)."""
         manifest = self.store.manifest()
+        before = self.store.sync_state().ruleset_id
+        if before is not None and before != rules.id and same_but_for_paths(before, rules.id):
+            for note_id in self.store.judged_notes(before):
+                manifest[note_id] = replace(manifest[note_id], ruleset_id=rules.id)
+        # Notes whose release changed count as not looked at, and no others for their sake.
         for note_id in self._reconsidered() & manifest.keys():
             manifest[note_id] = replace(manifest[note_id], ruleset_id="")
         return manifest
@@ -328,20 +397,30 @@ class Synchronizer:
 
     def _rename_hints(self, head: str | None) -> Mapping[str, str]:
         base = self.store.sync_state().commit
-        if base is None or head is None or base == head or not self.vault.exists(base):
+        if base is None or head is None or base == head:
             return {}
-        try:
-            pairs = self.vault.renames(base, head)
-        except VaultError:  # the hints only save work: a commit that is gone, or blobs that a partial clone lacks
-            return {}
-        return {NotePath.from_bytes(new).id: NotePath.from_bytes(old).id for new, old in pairs.items()}
+        if self._hints_of is None or self._hints_of[0] != (base, head):
+            try:
+                pairs = self.vault.renames(base, head)
+            except VaultError:  # the hints only save work: a commit that is gone, or blobs that a partial clone lacks
+                pairs = {}
+            hints = {NotePath.from_bytes(new).id: NotePath.from_bytes(old).id for new, old in pairs.items()}
+            self._hints_of = (base, head), hints
+        return self._hints_of[1]
 
     def refuse_mass_deletion(self, plan: VaultPlan) -> None:
         """Refuse a tree that suddenly lacks most notes: a wrong branch, a wrong vault, a broken checkout.
 
         Raises:
-            MassDeletionError: More notes would be deleted than the settings allow.
+            MassDeletionError: More notes would be deleted than the settings allow, or HEAD has no commit at all.
         """
+        if self.may_delete_most:
+            return
+        if plan.commit is None and plan.searchable:
+            raise MassDeletionError(
+                f"HEAD has no commit, and {plan.searchable} notes are in memory; "
+                "if they are to be deleted, run: vault-memory sync --allow-mass-deletion"
+            )
         limit = self.settings.sync.max_deleted_share
         if plan.searchable >= _GUARDED_NOTES and plan.deletion_share > limit:
             raise MassDeletionError(
@@ -363,7 +442,15 @@ class Synchronizer:
         """Write what needs no run, and move the indexed commit if nothing else is left to do.
 
         Call it as the writer.
+
+        Args:
+            plan: Made before; it is made again, since another writer may have been at work until now.
         """
+        del plan
+        self._settle()
+
+    def _settle(self) -> None:
+        plan = self.plan()
         rules = self.rules(plan.commit)
         self._put_in_force(rules)
         if plan.gone:
@@ -382,36 +469,64 @@ class Synchronizer:
                 )
                 for one in settled
             )
-        if not plan.note_ids:
-            self.store.record_commit(plan.commit)
+        if plan.note_ids:
+            return
+        if not plan.work.deferred:
+            self._clear_stage()  # every note is written: what is still staged was overtaken by a later commit
+        self.store.drop_stage()
+        self.store.record_commit(plan.commit)
+
+    def _clear_stage(self) -> None:
+        state = self.store.sync_state()
+        if state.model is not None and state.dimensions is not None:
+            self.store.clear_stage(state.model, state.dimensions)
 
     def put_in_force(self) -> None:
         """Take out at once what the rules and the releases of this moment do not let through. Call it as the writer."""
         self._put_in_force(self.rules(self.head()))
 
     def _put_in_force(self, rules: Ruleset) -> None:
-        """Hide at once what new rules or an ended release forbid, judging the stored texts; runs do the rest."""
+        """Take out at once what new rules or an ended release forbid; the runs that follow do the rest.
+
+        Until the one transaction at its end the old rules hold, and the old rows answer. Where only rules about
+        paths changed, no text is looked at again, neither here nor by a run.
+        """
         self._allowances.refresh()
-        is_new = self.store.sync_state().ruleset_id != rules.id
+        before = self.store.sync_state().ruleset_id
+        is_new = before != rules.id
         ended = sorted({one.note_id for one in self._ended_releases()})
         if not is_new and not ended:
             return
-        stored = self.store.stored_texts() if is_new else ((one, self.store.stored_text(one) or "") for one in ended)
-        doomed: dict[str, tuple[Quarantined | Excluded, str]] = {}
-        for note_id, content in stored:
-            verdict = self._preparer.judge_stored(note_id, content, rules)
-            if verdict is not None:
-                doomed[note_id] = (verdict, self.key.tag(content.encode()))
+        if not ended and before is not None and same_but_for_paths(before, rules.id):
+            doomed = [note_id for note_id in self.store.row_ids() if _is_out(note_id, rules)]
+            settled = [note_id for note_id in self.store.judged_notes(before) if not _is_out(note_id, rules)]
+            with self.store.transaction():
+                self.store.delete_rows(doomed)
+                self.store.record_ruleset(rules.id, settled=settled)
+            log.info("ruleset %s in force, %d notes taken out", rules.id, len(doomed))
+            return
+        stored = self.store.stored_texts() if is_new else self._texts_of(ended)
+        refused = [
+            (verdict, self.key.tag(raw.data))
+            for raw, verdict in self._preparer.judge_stored(stored, rules)
+            if not isinstance(verdict, CleanNote)
+        ]
         with self.store.transaction():
-            for note_id, (verdict, tag) in doomed.items():
+            for verdict, tag in refused:
                 # Now, not in the run that follows: it will find no rows that say where they had been sent.
                 if isinstance(verdict, Quarantined):
-                    sent = self._sent(note_id, held_secret=True)
+                    sent = self._sent(verdict.path.id, held_secret=True)
                     self.store.write_audit(verdict, ruleset_id=rules.id, content_hmac=tag, sent=sent)
-            self.store.delete_rows(list(doomed))
+            self.store.delete_rows([verdict.path.id for verdict, _ in refused])
             if is_new:
                 self.store.record_ruleset(rules.id)
-        log.info("ruleset %s in force, %d notes hidden", rules.id, len(doomed))
+        log.info("ruleset %s in force, %d notes taken out", rules.id, len(refused))
+
+    def _texts_of(self, note_ids: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+        for note_id in note_ids:
+            text = self.store.stored_text(note_id)
+            if text is not None:
+                yield note_id, "stored", text
 
     # -- the steps of a run ------------------------------------------------------------------------------------
 
@@ -423,8 +538,13 @@ class Synchronizer:
             follow_plan: True: only what the planner finds to do. False: every selected note is scanned and
                 written again, and one that HEAD does not have is forgotten.
             run_id: Whose run.
+
+        Raises:
+            MassDeletionError: HEAD lacks most notes, and nobody has allowed that.
         """
         plan = self.plan(full=not follow_plan, retry_all=True)
+        self.refuse_mass_deletion(plan)
+        self.store.record_start()
         rules = self.rules(plan.commit)
         self._put_in_force(rules)
         notes = frozenset(
@@ -536,7 +656,8 @@ class Synchronizer:
             held = stored[0] == verdict.blob_id
             if not held and verdict.reason is QuarantineReason.SECRET:
                 text = self.store.stored_text(note_id) or ""
-                held = isinstance(self._preparer.judge_stored(note_id, text, rules), Quarantined)
+                ((_, judged),) = self._preparer.judge_stored([(note_id, "stored", text)], rules)
+                held = isinstance(judged, Quarantined)
             found = self._sent(note_id, held_secret=held) or found
         return found
 
@@ -575,7 +696,7 @@ class Synchronizer:
                 failed.update(dict.fromkeys((text.text_hash for text in texts), error))
         for item in waiting:
             errors = [failed[text_hash] for text_hash in item.hashes if text_hash in failed]
-            if errors:
+            if errors and items[item.note_id].is_open:
                 items[item.note_id] = replace(items[item.note_id], failure=_failure("embed", errors[0]))
         return batch.with_items(tuple(items.values()))
 
@@ -589,15 +710,17 @@ class Synchronizer:
             if not isinstance(note, PreparedNote):
                 continue  # the scanner changed its mind; persist says so
             item = items[note.note.path.id]
-            fresh = [part for part in note.chunks if part.embed_text and part.text_hash not in known]
             try:
-                sent = embedding_adapter.texts_of(note.note, fresh, allowed={one.rule for one in note.allowed})
+                # All texts, since one with a vector may have been sent under older rules.
+                allowed = {one.rule for one in note.allowed}
+                texts_of_note = embedding_adapter.texts_of(note.note, note.chunks, allowed=allowed)
             except EgressBlocked as error:
                 # Harmless line by line, a secret once title, heading and body stand together.
                 findings = tuple(Finding(rule, error.line, "egress") for rule in error.rules)
                 verdict = Quarantined(note.note.path, note.note.blob_id, QuarantineReason.SECRET, findings)
                 self._refuse(batch, Refused(verdict, note.content_hmac), items)
                 continue
+            sent = [text for text in texts_of_note if text.text_hash not in known]
             known.update(text.text_hash for text in sent)
             texts += sent
             items[item.note_id] = replace(item, embedded=len(sent), reused=len(set(item.hashes)) - len(sent))
@@ -614,6 +737,9 @@ class Synchronizer:
                 batch.run_id,
             )
 
+        return self._pay(texts, embedder, stage)
+
+    def _pay(self, texts: Sequence[EmbedText], embedder: Embedder, stage: OnVectors) -> Mapping[str, VaultMemoryError]:
         result = embedder.embed(texts, on_vectors=stage, keep_vectors=False)
         spent = Spent(result.embedded, result.tokens, result.requests, result.price_usd or 0.0)
         self.spent = Spent(
@@ -631,6 +757,94 @@ class Synchronizer:
                 price_usd=spent.price_usd,
             )
         return result.failed
+
+    # -- another model -----------------------------------------------------------------------------------------
+
+    def rebuild_vectors(self, *, report: Callable[[str], None] = lambda _line: None) -> Rebuilt:
+        """Make every vector anew with the embedder at hand, and change over in one transaction.
+
+        Until then the old vectors answer. New ones wait on a stage of their own, so that a rebuild which was cut off
+        goes on where it was and pays for nothing twice. Call it as the writer.
+
+        Args:
+            report: Is told one line now and then.
+
+        A text that the provider refuses for good does not hold the others back; its note fails.
+        """
+        embedder = self.embedder
+        if embedder is None:
+            raise self.embedder_error or ConfigError("no embedder is configured")
+        plan = self.plan(retry_all=True)
+        batch = self.scan(self.begin(plan.note_ids, follow_plan=True, run_id="rebuild"))
+        stage = _stage_of(embedder)
+        failed: dict[str, VaultMemoryError] = {}
+        failures: dict[str, NoteFailure] = {}
+        for note_ids, hashes, texts in self._rebuild_slices(plan, stage, embedder.dimensions):
+
+            def keep(vectors: Mapping[str, tuple[float, ...]]) -> None:
+                self.store.stage_vectors(
+                    {text_hash: Vector(list(vector)) for text_hash, vector in vectors.items()},
+                    stage,
+                    embedder.dimensions,
+                    batch.run_id,
+                )
+
+            if texts:
+                failed.update(self._pay(texts, embedder, keep))
+            for note_id in note_ids:
+                errors = [failed[text_hash] for text_hash in hashes[note_id] if text_hash in failed]
+                if errors:
+                    failures[note_id] = _failure("embed", errors[0])
+            report(f"{self.spent.texts} texts embedded anew")
+        if any(not isinstance(error, EmbeddingRejected) for error in failed.values()):
+            return Rebuilt(changed_over=False, failures=failures)
+        with self.store.transaction():
+            self._clear_stage()
+            self.store.flip_vectors(stage, embedder.model, embedder.dimensions)
+            self._record_identity(embedder)
+            for done in self.persist(batch):  # what changed since the last sync: its old rows went with the old model
+                log.info("%s: %s", _one_line(done.note_id), done.action)
+        self.finish()
+        return Rebuilt(changed_over=True, failures=failures)
+
+    def _rebuild_slices(
+        self, plan: VaultPlan, stage: str, dimensions: int
+    ) -> Iterator[tuple[list[str], dict[str, set[str]], list[EmbedText]]]:
+        """Yield notes of HEAD, the hashes of their texts, and the texts that are not on the stage yet."""
+        rules = self.rules(plan.commit)
+        wanted = [
+            (path, entry.blob_id)
+            for entry, path, lost in changes.identified(plan.tree)
+            if not lost and entry.kind is EntryKind.FILE and rules.path_exclusion(entry.path) is None
+        ]
+        asked: set[str] = set()
+        for start in range(0, len(wanted), _REBUILD_NOTES):
+            hashes: dict[str, set[str]] = {}
+            texts: dict[str, EmbedText] = {}
+            for note in self._preparer.prepare(wanted[start : start + _REBUILD_NOTES], rules):
+                if isinstance(note, PreparedNote):
+                    try:
+                        of_note = embedding_adapter.texts_of(note.note, note.chunks)
+                    except EgressBlocked:
+                        continue  # the run that follows quarantines it
+                    hashes[note.note.path.id] = {text.text_hash for text in of_note}
+                    texts.update({text.text_hash: text for text in of_note})
+            known = self.store.staged(sorted(texts), stage, dimensions) | asked
+            asked.update(texts)
+            yield list(hashes), hashes, [text for text_hash, text in texts.items() if text_hash not in known]
+
+    def estimate_rebuild(self, plan: VaultPlan) -> Estimate:
+        """Say what ``rebuild_vectors`` would send; scans the notes, writes and sends nothing."""
+        if self.embedder is None:
+            raise self.embedder_error or ConfigError("no embedder is configured")
+        dimensions = self.embedder.dimensions
+        all_texts: set[str] = set()
+        sent = tokens = 0
+        for _, hashes, texts in self._rebuild_slices(plan, _stage_of(self.embedder), dimensions):
+            all_texts.update(*hashes.values())
+            sent += len(texts)
+            tokens += sum(text.token_bound for text in texts)
+        return Estimate(sent, len(all_texts) - sent, tokens, self.embedder.price_usd(tokens), 0)
 
     def estimate(self, plan: VaultPlan) -> Estimate:
         """Say what carrying out a plan would send; scans the notes, writes and sends nothing."""
@@ -671,7 +885,7 @@ class Synchronizer:
     def finish(self) -> None:
         """Settle what a run left: files that are never read, the indexed commit. Call it as the writer."""
         self._preparer.forget()
-        self.settle(self.plan())
+        self._settle()
 
     def _model(self) -> tuple[str, int]:
         if self.embedder is not None:
@@ -824,6 +1038,15 @@ def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings:
         raise ConfigError(
             f"this memory belongs to {state.vault}, not to {vault.path}; for a second vault set VAULT_MEMORY_SCHEMA"
         )
+
+
+def _is_out(note_id: str, rules: Ruleset) -> bool:
+    return rules.path_exclusion(NotePath.from_text(note_id)) is not None
+
+
+def _stage_of(embedder: Embedder) -> str:
+    """Name the stage of a rebuild: by the embedder, so that no other one's vectors pass for its own."""
+    return f"rebuild: {embedder.name} {embedder.model} {embedder.base_url or ''}"
 
 
 def _recorded(state: SyncState) -> embedding_adapter.RecordedIdentity | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 RetryFailed: TypeAlias = bool | Literal["due"]
 ForgetReason: TypeAlias = Literal["deleted"] | ExclusionReason | SkipReason
 
+_TRACED_STATUSES: Final = frozenset({NoteStatus.INDEXED, NoteStatus.QUARANTINED, NoteStatus.FAILED})
 _HASHED_STATUSES: Final = frozenset({NoteStatus.QUARANTINED, NoteStatus.EXCLUDED})
 _SKIPPED_KINDS: Final = {EntryKind.SYMLINK: SkipReason.SYMLINK, EntryKind.SUBMODULE: SkipReason.SUBMODULE}
 
@@ -51,7 +52,7 @@ class ManifestEntry:
         status: How it ended when it was last looked at.
         blob_tag: Its blob id then; the keyed hash of it where quarantined or excluded.
         ruleset_id: The rules it was looked at with.
-        next_retry_at: For a failed note, when to try again; None: at once.
+        next_retry_at: For a failed note, when to try again; None: never by itself, since it would fail again.
         has_rows: Whether the search tables hold the note, perhaps in an older version.
         row_blob_id: Blob id of the version in the search tables.
     """
@@ -334,8 +335,9 @@ class _Planner:
 
     def _settle(self, path: NotePath, blob_id: str, status: NoteStatus, reason: ExclusionReason | SkipReason) -> None:
         entry = self.manifest.get(path.id)
-        # A quarantined note has no rows, but its line in the audit table goes with it.
-        if entry is not None and (entry.has_rows or entry.status in {NoteStatus.INDEXED, NoteStatus.QUARANTINED}):
+        # A quarantined note has no rows, but its line in the audit table goes with it; that of a note which was
+        # quarantined before it failed is still open too.
+        if entry is not None and (entry.has_rows or entry.status in _TRACED_STATUSES):
             self.forgotten[path.id] = reason
         elif entry is not None and entry.status is status and self._is_current(entry, blob_id):
             self.unchanged += 1
@@ -364,7 +366,7 @@ class _Planner:
     def _retry_is_due(self, entry: ManifestEntry) -> bool:
         if self.retry_failed != "due":
             return self.retry_failed
-        return entry.next_retry_at is None or entry.next_retry_at <= self.now
+        return entry.next_retry_at is not None and entry.next_retry_at <= self.now
 
     def _leaves(self, note_id: str, blob_id: str) -> bool:
         """Return whether the version in the search tables will not be at this id any more."""

@@ -47,6 +47,7 @@ PRIVACY_KEYS: Final = frozenset(
 MEMORY_KEYS: Final = frozenset({"vault-memory", "vaultmemory", "memory"})
 """Front-matter keys that keep a note out with a clear no (``vault-memory: false``)."""
 
+_PATH_SETTINGS: Final = ("roots", "exclude_directories", "exclude_keywords", "exclude_patterns")
 _TAG_KEYS: Final = frozenset({"tags", "tag"})
 _NO_WORDS: Final = frozenset({"", "false", "f", "no", "n", "off", "0", "none", "null", "~", "否", "不", "不是", "无"})
 _OUT_WORDS: Final = (_NO_WORDS - {"", "null", "~"}) | frozenset(
@@ -184,11 +185,18 @@ def compile_ruleset(scan: ScanSettings, ignore_text: str | None) -> Ruleset:
     )
 
 
+def same_but_for_paths(one: str, other: str) -> bool:
+    """Whether two rulesets, by their ids, judge and cut a note alike unless its path alone keeps it out."""
+    return one.partition("-")[0] == other.partition("-")[0]
+
+
 def _digest(scan: ScanSettings, ignore_lines: tuple[str, ...]) -> str:
     versions = (EXCLUSION_VERSION, RULES_VERSION, CHUNKER_VERSION, TOKENIZER_VERSION)
     settings = {item.name: getattr(scan, item.name) for item in fields(scan)}
-    written = json.dumps([versions, settings, ignore_lines], sort_keys=True)
-    return hashlib.sha256(written.encode()).hexdigest()[:16]
+    of_paths = {name: settings.pop(name) for name in _PATH_SETTINGS}
+    # Two halves, since a new line in the ignore file must not cost a new look into ten thousand notes.
+    halves = ([versions, settings], [of_paths, ignore_lines])
+    return "-".join(hashlib.sha256(json.dumps(half, sort_keys=True).encode()).hexdigest()[:16] for half in halves)
 
 
 def _ignore_lines(text: str) -> list[tuple[int, str]]:

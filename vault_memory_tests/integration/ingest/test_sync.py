@@ -1,5 +1,6 @@
 """The steps of a sync against a real repository and a real database."""
 
+import threading
 from collections.abc import Callable
 
 import psycopg
@@ -9,6 +10,7 @@ from vault_memory.errors import ConfigError
 from vault_memory.ingest.sync import MassDeletionError, Synchronizer
 
 from vault_memory_tests.fixtures.installation import Installation, walk
+from vault_memory_tests.fixtures.rebuild import SpottyEmbedder
 from vault_memory_tests.fixtures.vault import VaultRepo
 
 NOTE = "# Pipeline\n\nFirst paragraph about caches.\n\n## Deploy\n\nSecond paragraph about 部署 and rollback.\n"
@@ -329,3 +331,134 @@ def test_another_key_is_refused(installation: Installation) -> None:
 
     with pytest.raises(ConfigError, match="not the key"):
         installation.steps()
+
+
+def test_a_head_that_came_back_in_mid_run_is_not_current(installation: Installation) -> None:
+    """HEAD goes on, a run is cut off, HEAD goes back to the recorded commit: the store is not what it was."""
+    installation.vault.write("01_Projects/a.md", NOTE)
+    first = installation.vault.commit()
+    installation.steps()
+    installation.vault.write("01_Projects/b.md", NOTE.replace("caches", "queues"))
+    installation.vault.commit()
+    with Synchronizer.open(installation.settings) as synchronizer, synchronizer.writer(5, holder="test"):
+        batch = synchronizer.begin(["01_Projects/b.md"], follow_plan=True, run_id="r")
+        list(synchronizer.persist(synchronizer.embed(synchronizer.scan(batch))))
+    installation.vault.git("reset", "-q", "--hard", first)
+
+    with Synchronizer.open(installation.settings) as synchronizer:
+        assert not synchronizer.is_current()
+
+    installation.steps()
+    assert [("01_Projects/a.md",)] == rows(installation, "SELECT id FROM memory_primary")
+
+
+def test_rules_about_paths_look_into_no_note(installation: Installation) -> None:
+    """A new line in the ignore file takes its notes out and leaves the others as they are, unread."""
+    installation.vault.write("01_Projects/a.md", NOTE)
+    installation.vault.write("01_Projects/drafts/b.md", NOTE)
+    installation.vault.write("01_Projects/secret.md", f"token {TOKEN}\n")
+    installation.vault.write("01_Projects/private.md", "---\nprivate: true\n---\nx\n")
+    installation.vault.commit()
+    installation.steps()
+    installation.vault.write(".vaultmemoryignore", "drafts/\n")
+    installation.vault.commit()
+
+    assert {"01_Projects/drafts/b.md": "deleted"} == {k: v.action for k, v in installation.steps().items()}
+
+    installation.vault.delete(".vaultmemoryignore")
+    installation.vault.commit()
+    assert {"01_Projects/drafts/b.md": "added"} == {k: v.action for k, v in installation.steps().items()}
+
+
+def test_a_reader_never_finds_memory_blank_while_rules_change(
+    installation: Installation, make_installation: Callable[..., Installation]
+) -> None:
+    """While every text is judged by new rules, a query sees all notes but those that they take out."""
+    for number in range(30):
+        installation.vault.write(f"01_Projects/{number}.md", f"# N{number}\n\n{'#diary ' if number < 3 else ''}Text.\n")
+    installation.vault.commit()
+    installation.steps()
+    config = installation.settings.config_file.parent / "other.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('[scan]\nprivate_tags = ["diary"]\n')
+    stricter = make_installation(
+        installation.vault,
+        VAULT_MEMORY_CONFIG=str(config),
+        VAULT_MEMORY_HMAC_KEY_FILE=str(installation.settings.hmac_key_file),
+    )
+    seen: list[int] = []
+    over = threading.Event()
+
+    def read() -> None:
+        with psycopg.connect(installation.environment["VAULT_MEMORY_DSN"], autocommit=True) as connection:
+            connection.execute("SET search_path = vault_memory, public")
+            while not over.is_set():
+                row = connection.execute("SELECT count(DISTINCT note_id) FROM memory_live").fetchone()
+                assert row is not None
+                seen.append(row[0])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        outcomes = stricter.steps()
+    finally:
+        over.set()
+        reader.join()
+
+    assert {30, 27} == set(seen)
+    assert sorted(seen, reverse=True) == seen
+    assert 3 == sum(outcome.action == "excluded" for outcome in outcomes.values())
+
+
+def test_the_audit_of_new_rules_knows_what_had_been_sent(installation: Installation) -> None:
+    """A note that new rules quarantine had been embedded by the recorded provider, and its audit line says so."""
+    installation.vault.write("01_Projects/a.md", NOTE)
+    installation.vault.commit()
+    with Synchronizer.open(installation.settings) as synchronizer:
+        walk(synchronizer)
+        with psycopg.connect(installation.environment["VAULT_MEMORY_DSN"], autocommit=True) as connection:
+            connection.execute(
+                """UPDATE vault_memory.sync_state SET embedder = 'openai', base_url = 'https://api.example/v1',
+                   ruleset_id = 'older-rules'"""
+            )
+            connection.execute("UPDATE vault_memory.memory_primary SET content = content || %s", [f"token {TOKEN}"])
+        with synchronizer.writer(5, holder="test"):
+            synchronizer.settle(synchronizer.plan())
+
+    assert [] == rows(installation, "SELECT id FROM memory_primary")
+    assert [("quarantined", True, "api.example")] == rows(
+        installation, "SELECT action, was_embedded, embedded_by FROM memory_secure_audit"
+    )
+
+
+def test_a_permanent_failure_asks_for_no_run(installation: Installation) -> None:
+    """A note that would fail again is named, does not hold the commit up, and does not keep the sensor awake."""
+    installation.vault.write("01_Projects/a.md", NOTE)
+    installation.vault.write("01_Projects/b.md", "# B\n\nBroken mirror.\n")
+    commit = installation.vault.commit()
+    with Synchronizer.open(installation.settings) as synchronizer:
+        synchronizer.embedder = SpottyEmbedder(unlucky={"Broken mirror": False}, model=str(synchronizer.embedder.model))
+
+        assert "failed" == walk(synchronizer)["01_Projects/b.md"].action
+
+        assert synchronizer.plan().is_empty
+        assert synchronizer.is_current()
+    assert [(commit,)] == rows(installation, "SELECT commit FROM sync_state")
+    assert [("01_Projects/b.md",)] == rows(installation, "SELECT id FROM note_state WHERE status = 'failed'")
+
+
+def test_a_run_on_a_wrong_branch_is_refused(installation: Installation) -> None:
+    """Not only the command's plan: a run that the UI starts while HEAD lacks most notes deletes nothing."""
+    for number in range(12):
+        installation.vault.write(f"01_Projects/{number}.md", f"{NOTE}\n{number}\n")
+    installation.vault.commit()
+    installation.steps()
+    installation.vault.git("checkout", "-q", "--orphan", "empty")
+    installation.vault.git("rm", "-q", "-r", "--cached", ".")
+    installation.vault.git("commit", "-q", "--allow-empty", "-m", "empty")
+
+    with Synchronizer.open(installation.settings) as synchronizer, synchronizer.writer(5, holder="test"):
+        with pytest.raises(MassDeletionError):
+            synchronizer.begin(["01_Projects/1.md"], follow_plan=False, run_id="r")
+
+    assert [(12,)] == rows(installation, "SELECT count(*) FROM memory_primary")

@@ -138,7 +138,8 @@ class TestSingleNotes:
     @pytest.mark.parametrize(
         ("due", "retry_failed", "written"),
         [
-            (None, "due", True),
+            (None, "due", False),
+            (None, True, True),
             (NOW, "due", True),
             (NOW - timedelta(seconds=1), "due", True),
             (NOW + timedelta(seconds=1), "due", False),
