@@ -80,6 +80,7 @@ CREATE TABLE sync_state (
     vector_index text DEFAULT 'exact'::text NOT NULL,
     generation bigint DEFAULT 1 NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    under_way boolean DEFAULT false NOT NULL,
     CONSTRAINT sync_state_dimensions_check CHECK (((dimensions >= 1) AND (dimensions <= 1536))),
     CONSTRAINT sync_state_embedder_check CHECK ((embedder = ANY (ARRAY['openai'::text, 'hashing'::text]))),
     CONSTRAINT sync_state_singleton_check CHECK (singleton)

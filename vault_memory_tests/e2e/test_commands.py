@@ -124,6 +124,17 @@ def test_head_that_goes_back_is_followed(installation: Installation) -> None:
     assert (first, 1) == (result["to"], result["deleted"])
 
 
+def test_full_writes_every_note_again(installation: Installation) -> None:
+    """``sync --full`` rewrites what is unchanged, and pays for nothing."""
+    installation.vault.write("01_Projects/a.md", NOTE)
+    installation.vault.commit()
+    command(installation.environment, "sync")
+
+    result = json.loads(command(installation.environment, "sync", "--full", "--json").stdout)
+
+    assert (1, 0, 2) == tuple(result[name] for name in ("changed", "texts_embedded", "texts_reused"))
+
+
 def test_dagster_shows_the_partitions(
     installation: Installation, make_installation: Callable[..., Installation]
 ) -> None:
