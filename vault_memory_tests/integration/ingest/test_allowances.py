@@ -311,8 +311,9 @@ def test_a_note_whose_secret_was_sent_is_to_be_rotated(
         rules = synchronizer.rules(installation.vault.head)
         verdict = Preparer.judge_stored
 
-        def newer(self: Preparer, note_id: str, text: str, rules):
-            return verdict(self, note_id, text.replace("tangerine otter umbrella", TOKEN), rules)
+        def newer(self: Preparer, stored, rules):
+            changed = ((note, blob, text.replace("tangerine otter umbrella", TOKEN)) for note, blob, text in stored)
+            return verdict(self, changed, rules)
 
         monkeypatch.setattr(Preparer, "judge_stored", newer)
         rows(installation, "UPDATE sync_state SET ruleset_id = 'older' RETURNING 1")
