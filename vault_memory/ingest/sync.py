@@ -525,6 +525,7 @@ class Synchronizer:
         wanted = [
             (item.path, item.blob_id) for item in batch.items if item.kind == "upsert" and item.is_open and item.blob_id
         ]
+        self._preparer.ready(wanted, rules)
         started = time.perf_counter()
         for note in self._preparer.prepare(wanted, rules):
             taken = (time.perf_counter() - started) * 1000
