@@ -19,6 +19,13 @@ CREATE TABLE embedding_usage (
     price_usd numeric(14,6) NOT NULL
 );
 
+CREATE TABLE memory_allowed (
+    note_id text NOT NULL,
+    rule text NOT NULL,
+    content_hmac text NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE memory_chunk (
     id text NOT NULL,
     note_id text NOT NULL,
@@ -73,6 +80,7 @@ CREATE TABLE sync_state (
     vector_index text DEFAULT 'exact'::text NOT NULL,
     generation bigint DEFAULT 1 NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    under_way boolean DEFAULT false NOT NULL,
     CONSTRAINT sync_state_dimensions_check CHECK (((dimensions >= 1) AND (dimensions <= 1536))),
     CONSTRAINT sync_state_embedder_check CHECK ((embedder = ANY (ARRAY['openai'::text, 'hashing'::text]))),
     CONSTRAINT sync_state_singleton_check CHECK (singleton)
@@ -105,6 +113,12 @@ CREATE VIEW memory_live AS
      JOIN memory_primary p ON ((p.id = c.note_id)))
   WHERE (p.ruleset_id = ( SELECT s.ruleset_id
            FROM sync_state s));
+
+CREATE VIEW memory_live_allowed AS
+ SELECT note_id,
+    rule
+   FROM memory_allowed a
+  WHERE (expires_at > now());
 
 CREATE VIEW memory_live_note AS
  SELECT id,
@@ -139,6 +153,8 @@ CREATE TABLE memory_secure_audit (
     detected_at timestamp with time zone DEFAULT now() NOT NULL,
     resolved_at timestamp with time zone,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    embedded_at timestamp with time zone,
+    secret_embedded boolean DEFAULT false NOT NULL,
     CONSTRAINT memory_secure_audit_action_check CHECK ((action = ANY (ARRAY['quarantined'::text, 'released'::text, 'deleted'::text]))),
     CONSTRAINT memory_secure_audit_risk_check CHECK ((risk = 'excluded_or_sensitive'::text))
 );
@@ -177,6 +193,9 @@ ALTER TABLE ONLY embedding_stage
 ALTER TABLE ONLY embedding_usage
     ADD CONSTRAINT embedding_usage_pkey PRIMARY KEY (month, model);
 
+ALTER TABLE ONLY memory_allowed
+    ADD CONSTRAINT memory_allowed_pkey PRIMARY KEY (note_id, rule);
+
 ALTER TABLE ONLY memory_chunk
     ADD CONSTRAINT memory_chunk_note_id_ordinal_key UNIQUE (note_id, ordinal);
 
@@ -206,6 +225,9 @@ CREATE INDEX memory_chunk_keywords ON memory_chunk USING gin (keywords);
 CREATE INDEX memory_chunk_reuse ON memory_chunk USING btree (text_hash, model, dimensions);
 
 CREATE INDEX note_state_unsettled ON note_state USING btree (status) WHERE (status <> 'indexed'::text);
+
+ALTER TABLE ONLY memory_allowed
+    ADD CONSTRAINT memory_allowed_note_id_fkey FOREIGN KEY (note_id) REFERENCES memory_primary(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY memory_chunk
     ADD CONSTRAINT memory_chunk_note_id_fkey FOREIGN KEY (note_id) REFERENCES memory_primary(id) ON DELETE CASCADE;

@@ -35,7 +35,6 @@ _PIPELINE_MODULES = frozenset(
         "openai",
         "pgvector",
         "markdown_it",
-        "mdit_py_plugins",
         "yaml",
         "pathspec",
         "re2",
@@ -129,6 +128,8 @@ def sync(
         _print_sync(result)
     for source, reason in sorted(result.failures.items()):
         _note(f"failed: {source}: {reason}")
+    for source, notice in sorted(result.rotate.items()):
+        _note(f"quarantined: {_shown(source)}: {notice}")
     if result.exit_status == VaultMemoryError.exit_status:
         _note(f"vault-memory: {result.blocked or result.problem}")
     sys.exit(result.exit_status)
@@ -169,8 +170,101 @@ def down() -> None:
     click.echo("database server stopped" if stopped else "no database server was running")
 
 
+@cli.group()
+def quarantine() -> None:
+    """Show what is held back and why; release what is no secret; erase what was deleted."""
+
+
+@quarantine.command("list")
+@click.option("--all", "closed", is_flag=True, help="Also notes that were released or deleted since.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list.")
+def quarantine_list(*, closed: bool, as_json: bool) -> None:
+    """List the quarantined notes with rules and lines; never their text."""
+    from vault_memory.commands import quarantine as command  # noqa: PLC0415 - heavy
+
+    found = command.held(settings_module.load(), closed=closed)
+    if as_json:
+        _print_json([one.to_json() for one in found])
+        return
+    for one in found:
+        line = one.line
+        where = f" line {', '.join(map(str, line.lines))}" if line.lines else ""
+        click.echo(f"{_shown(line.source)}: {', '.join(line.rules)}{where} ({line.action})")
+        if line.notice:
+            click.echo(f"  {line.notice}")
+
+
+@quarantine.command("show")
+@click.argument("source")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def quarantine_show(*, source: str, as_json: bool) -> None:
+    """Show what the audit says of one note, and its releases."""
+    from vault_memory.commands import quarantine as command  # noqa: PLC0415 - heavy
+
+    found = command.held(settings_module.load(), source=source)[0]
+    if as_json:
+        _print_json(found.to_json())
+        return
+    facts = found.to_json()
+    for name in ("source", "action", "reason", "rules", "lines", "detected_at", "resolved_at", "notice"):
+        value = facts[name]
+        if value:
+            click.echo(f"{name:<12} {', '.join(map(str, value)) if isinstance(value, list) else _shown(str(value))}")
+    for release in found.releases:
+        state = "until" if release.is_active() else "ended"
+        click.echo(f"allowed      {release.rule} {state} {release.expires_at:%Y-%m-%d}")
+
+
+@quarantine.command("allow")
+@click.argument("source")
+@click.option("--rule", "rules", multiple=True, metavar="R", help="Only this rule; may be repeated. Default: all.")
+@click.option("--days", type=click.IntRange(1, 3650), default=90, show_default=True, help="How long it holds.")
+def quarantine_allow(*, source: str, rules: tuple[str, ...], days: int) -> None:
+    """Release a note's findings as no secrets: for its exact bytes, at this path, for some days."""
+    from vault_memory.commands import quarantine as command  # noqa: PLC0415 - heavy
+
+    added = command.allow(settings_module.load(), source, rules=rules, days=days)
+    names = ", ".join(entry.rule for entry in added)
+    click.echo(f"allowed until {added[0].expires_at:%Y-%m-%d}: {names}; 'vault-memory sync' looks at the note again")
+
+
+@quarantine.command("revoke")
+@click.argument("source")
+@click.option("--rule", "rules", multiple=True, metavar="R", help="Only this rule; may be repeated. Default: all.")
+def quarantine_revoke(*, source: str, rules: tuple[str, ...]) -> None:
+    """End a note's releases; what is in memory by them is taken out at once."""
+    from vault_memory.commands import quarantine as command  # noqa: PLC0415 - heavy
+
+    gone = command.revoke(settings_module.load(), source, rules=rules)
+    click.echo(f"revoked: {', '.join(entry.rule for entry in gone)}; the note is out of memory where it needed them")
+
+
+@quarantine.command("erase")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def quarantine_erase(*, as_json: bool) -> None:
+    """Write the tables anew, so that deleted rows are gone from their files too; see docs/security.md for limits."""
+    from vault_memory.commands import erase as command  # noqa: PLC0415 - heavy
+
+    done = command.erase(settings_module.load())
+    if as_json:
+        _print_json(done.to_json())
+        return
+    wal = "old write-ahead log given back" if done.wal_recycled else "the role may not recycle write-ahead log"
+    click.echo(
+        f"{len(done.tables)} tables written anew: {done.bytes_before / 1e6:.1f} -> {done.bytes_after / 1e6:.1f} MB; "
+        f"{done.staged} staged vectors dropped; {wal}"
+    )
+
+
 def _note(line: str) -> None:
-    click.echo(line, err=True)
+    click.echo(_shown(line), err=True)
+
+
+def _shown(text: str) -> str:
+    """Escape what a terminal acts on or does not show: names of notes are the vault's, and one event is one line."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text
+    )
 
 
 def _print_json(value: object) -> None:
@@ -229,8 +323,10 @@ def _print_status(found: Status) -> None:
     for failure in found.failures:
         due = failure.next_retry.isoformat(timespec="seconds") if failure.next_retry else "after a change or 'sync'"
         click.echo(
-            f"failed     {failure.source}: {failure.step}: {failure.reason} (tried {failure.attempts}, next {due})"
+            f"failed     {_shown(failure.source)}: {failure.step}: {failure.reason} (tried {failure.attempts}, next {due})"
         )
+    for source, notice in found.rotate.items():
+        click.echo(f"rotate     {_shown(source)}: {notice}")
 
 
 def _query(arguments: list[str]) -> None:

@@ -60,7 +60,17 @@ class ScanError(VaultMemoryError):
 
 
 class EgressBlocked(ScanError):
-    """A text about to leave the machine matched a rule; nothing of its note was sent."""
+    """A text about to leave the machine matched a rule; nothing of its note was sent.
+
+    Attributes:
+        rules: Identifiers of the rules.
+        line: First line of the chunk whose text it was.
+    """
+
+    def __init__(self, message: str, *, rules: tuple[str, ...] = (), line: int = 1) -> None:
+        super().__init__(message)
+        self.rules = rules
+        self.line = line
 
 
 class EmbeddingError(VaultMemoryError):

@@ -148,6 +148,11 @@ class Settings:
         """``DAGSTER_HOME`` of every command."""
         return self.home / "dagster"
 
+    @property
+    def allow_list_file(self) -> Path:
+        """The operator's released findings: beside the configuration, never in the vault."""
+        return self.config_file.parent / f"{self.schema}.allowed.json"
+
     def require_vault(self) -> Path:
         """Return the vault.
 

@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -98,11 +98,16 @@ class EmbedText:
             raise TypeError(message)
 
 
-def texts_of(note: CleanNote, chunks: Iterable[Chunk]) -> tuple[EmbedText, ...]:
+def texts_of(note: CleanNote, chunks: Iterable[Chunk], *, allowed: Collection[str] = ()) -> tuple[EmbedText, ...]:
     """Return what is to be sent for a note: each distinct text once, no blank one.
 
     The exact text is scanned again: a chunk joins title, headings and body, and what was harmless on its own
     lines can be a secret side by side.
+
+    Args:
+        note: The note.
+        chunks: Those of its chunks that have to be embedded.
+        allowed: Rules whose findings the operator released for exactly this note.
 
     Raises:
         EgressBlocked: A text matches a rule; nothing of the note may be sent.
@@ -118,10 +123,13 @@ def texts_of(note: CleanNote, chunks: Iterable[Chunk]) -> tuple[EmbedText, ...]:
         text = chunk.embed_text
         if not text.strip() or chunk.text_hash in texts:
             continue
-        findings = secrets.scan(text)
-        if findings:
-            rules = ", ".join(sorted({finding.rule for finding in findings}))
-            raise EgressBlocked(f"{note.path.id}: lines {chunk.start_line}-{chunk.end_line} match {rules}")
+        rules = tuple(sorted({finding.rule for finding in secrets.scan(text)}.difference(allowed)))
+        if rules:
+            raise EgressBlocked(
+                f"{note.path.id}: lines {chunk.start_line}-{chunk.end_line} match {', '.join(rules)}",
+                rules=rules,
+                line=chunk.start_line,
+            )
         texts[chunk.text_hash] = EmbedText(text, chunk.text_hash, chunk.token_bound, len(json.dumps(text)) + 2, _SEAL)
     return tuple(texts.values())
 

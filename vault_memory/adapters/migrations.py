@@ -141,6 +141,7 @@ def grant_reader(conninfo: str, schema: str) -> str | None:
                 sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}"),
                 sql.SQL("GRANT USAGE ON SCHEMA {schema} TO {role}"),
                 sql.SQL("GRANT SELECT ON {schema}.memory_live, {schema}.memory_live_note TO {role}"),
+                sql.SQL("GRANT SELECT ON {schema}.memory_live_allowed TO {role}"),
                 sql.SQL("GRANT SELECT ON {schema}.memory_term TO {role}"),
                 sql.SQL("GRANT SELECT ({columns}) ON {schema}.sync_state TO {role}"),
             ):
@@ -297,7 +298,9 @@ def _connected(conninfo: str) -> Generator[Connection]:
     try:
         connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=10, application_name="vault-memory")
     except psycopg.Error:
-        raise StoreUnavailable(f"no connection to PostgreSQL at {place}: is it running, is VAULT_MEMORY_DSN right?") from None
+        raise StoreUnavailable(
+            f"no connection to PostgreSQL at {place}: is it running, is VAULT_MEMORY_DSN right?"
+        ) from None
     with contextlib.closing(connection):
         try:
             connection.execute("SET lock_timeout = '60s'")

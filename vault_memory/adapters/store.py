@@ -104,6 +104,59 @@ class NoteRow:
     chunks: Sequence[ChunkRow]
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A version of a note that had left this machine before the note was quarantined.
+
+    Attributes:
+        provider: Host that it was sent to.
+        at: When that version was written to memory.
+        held_secret: Whether it matches the rules too, so that the secret itself was sent.
+    """
+
+    provider: str
+    at: datetime
+    held_secret: bool
+
+
+class AuditLine(NamedTuple):
+    """A line of the audit: where and by which rules, never what."""
+
+    source: str
+    reason: str
+    rules: list[str]
+    lines: list[int]
+    action: str
+    was_embedded: bool
+    secret_embedded: bool
+    embedded_by: str | None
+    embedded_at: datetime | None
+    content_hmac: str
+    detected_at: datetime
+    resolved_at: datetime | None
+
+    @property
+    def notice(self) -> str | None:
+        """What its owner has to do because it had left this machine; None if it had not."""
+        if not self.was_embedded:
+            return None
+        when = f" at {self.embedded_at:%Y-%m-%d %H:%M} UTC" if self.embedded_at else ""
+        by = self.embedded_by or "an embedding provider"
+        if self.secret_embedded:
+            return f"was embedded: rotate it (sent to {by}{when})"
+        return f"an earlier version without it was embedded by {by}{when}; the secret is in git: rotate it"
+
+
+class Release(NamedTuple):
+    """A release that a note is in memory by; ``is_settled``: the rows are what the manifest says."""
+
+    note_id: str
+    rule: str
+    content_hmac: str
+    expires_at: datetime
+    is_settled: bool
+
+
 class Failure(NamedTuple):
     """A failed note as ``status`` lists it."""
 
@@ -611,9 +664,47 @@ class Store:
 
     # -- audit -------------------------------------------------------------------------------------------------
 
-    def write_audit(
-        self, note: Quarantined, *, ruleset_id: str, content_hmac: str, was_embedded: bool, embedded_by: str | None
-    ) -> None:
+    def stored_version(self, note_id: str) -> tuple[str, datetime] | None:
+        """Return blob id and time of the version in the search tables; None if there is none."""
+        with translated():
+            return self._connection.execute(
+                "SELECT blob_id, updated_at FROM memory_primary WHERE id = %s", [note_id]
+            ).fetchone()
+
+    def audit(self, source: str | None = None, *, closed: bool = False) -> list[AuditLine]:
+        """Read the audit, by path: of one note or all, open lines only or all."""
+        with translated(), self._connection.cursor() as cursor:
+            rows = cursor.execute(statements.READ_AUDIT, {"id": source, "closed": closed}).fetchall()
+        return [AuditLine(*row) for row in rows]
+
+    def allow(self, note_id: str, allowed: Iterable[tuple[str, str, datetime]]) -> None:
+        """Record which releases (rule, keyed hash, end) a note is in memory by. Call within ``transaction``."""
+        with self._connection.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO memory_allowed (note_id, rule, content_hmac, expires_at) VALUES (%s, %s, %s, %s)",
+                [(note_id, *one) for one in allowed],
+            )
+
+    def releases(self) -> list[Release]:
+        """Return every release that a note is in memory by."""
+        with translated(), self._connection.cursor() as cursor:
+            rows = cursor.execute(
+                """SELECT a.note_id, a.rule, a.content_hmac, a.expires_at, s.status = 'indexed'
+                   FROM memory_allowed a JOIN note_state s ON s.id = a.note_id"""
+            ).fetchall()
+        return [Release(*row) for row in rows]
+
+    def held_back(self, note_ids: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+        """Return id, keyed hash and rules of those of the notes that are quarantined for a secret."""
+        with translated():
+            return self._connection.execute(
+                """SELECT a.id, a.content_hmac, a.rules FROM memory_secure_audit a JOIN note_state s ON s.id = a.id
+                   WHERE a.action = 'quarantined' AND a.reason = 'secret' AND s.status = 'quarantined'
+                   AND a.id = ANY(%s)""",
+                [list(note_ids)],
+            ).fetchall()
+
+    def write_audit(self, note: Quarantined, *, ruleset_id: str, content_hmac: str, sent: Sent | None) -> None:
         """Record a quarantine: rules and lines, never the text, its length or a bare hash of it."""
         with translated():
             self._connection.execute(
@@ -625,8 +716,10 @@ class Store:
                     "lines": sorted({finding.line for finding in note.findings}),
                     "ruleset": ruleset_id,
                     "hmac": content_hmac,
-                    "embedded": was_embedded,
-                    "by": embedded_by,
+                    "embedded": sent is not None,
+                    "by": sent.provider if sent else None,
+                    "at": sent.at if sent else None,
+                    "held": sent is not None and sent.held_secret,
                 },
             )
 
@@ -643,13 +736,18 @@ class Store:
 
     # -- the whole store ---------------------------------------------------------------------------------------
 
-    def stored_texts(self) -> Iterator[tuple[str, str, str]]:
-        """Yield id, blob id and content of every note, in batches, for a look with new rules."""
+    def stored_text(self, note_id: str) -> str | None:
+        """Return the text of a note in the search tables."""
+        with translated():
+            return self._scalar("SELECT content FROM memory_primary WHERE id = %s", [note_id])
+
+    def stored_texts(self) -> Iterator[tuple[str, str]]:
+        """Yield id and content of every note, in batches, for a look with new rules."""
         last = ""
         while True:
             with translated(), self._connection.cursor() as cursor:
                 rows = cursor.execute(
-                    "SELECT id, blob_id, content FROM memory_primary WHERE id > %s ORDER BY id LIMIT 200", [last]
+                    "SELECT id, content FROM memory_primary WHERE id > %s ORDER BY id LIMIT 200", [last]
                 ).fetchall()
             if not rows:
                 return

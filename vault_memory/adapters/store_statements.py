@@ -101,11 +101,22 @@ ON CONFLICT (id) DO UPDATE SET status = EXCLUDED.status, blob_tag = EXCLUDED.blo
 
 WRITE_AUDIT: Final[LiteralString] = """
 INSERT INTO memory_secure_audit AS a (id, source, reason, rules, lines, ruleset_id, action, was_embedded, embedded_by,
-                                      content_hmac)
-VALUES (%(id)s, %(id)s, %(reason)s, %(rules)s, %(lines)s, %(ruleset)s, 'quarantined', %(embedded)s, %(by)s, %(hmac)s)
+                                      embedded_at, secret_embedded, content_hmac)
+VALUES (%(id)s, %(id)s, %(reason)s, %(rules)s, %(lines)s, %(ruleset)s, 'quarantined', %(embedded)s, %(by)s, %(at)s,
+        %(held)s, %(hmac)s)
 ON CONFLICT (id) DO UPDATE SET reason = EXCLUDED.reason, rules = EXCLUDED.rules, lines = EXCLUDED.lines,
     ruleset_id = EXCLUDED.ruleset_id, action = 'quarantined', was_embedded = a.was_embedded OR EXCLUDED.was_embedded,
-    embedded_by = coalesce(EXCLUDED.embedded_by, a.embedded_by), content_hmac = EXCLUDED.content_hmac,
+    embedded_by = coalesce(EXCLUDED.embedded_by, a.embedded_by),
+    embedded_at = coalesce(EXCLUDED.embedded_at, a.embedded_at),
+    secret_embedded = a.secret_embedded OR EXCLUDED.secret_embedded, content_hmac = EXCLUDED.content_hmac,
     detected_at = CASE WHEN a.action = 'quarantined' THEN a.detected_at ELSE now() END,
     resolved_at = NULL, updated_at = now()
+"""
+
+READ_AUDIT: Final[LiteralString] = """
+SELECT source, reason, rules, lines, action, was_embedded, secret_embedded, embedded_by, embedded_at, content_hmac,
+       detected_at, resolved_at
+FROM memory_secure_audit
+WHERE (%(id)s::text IS NULL OR id = %(id)s) AND (%(closed)s OR action = 'quarantined')
+ORDER BY id
 """

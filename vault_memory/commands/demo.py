@@ -45,8 +45,8 @@ _EXAMPLE: Final = "example"
 _COLUMNS: Final = 100
 _COUNTED: Final = ("added", "changed", "renamed", "deleted", "quarantined")
 _HEADINGS: Final = (*_COUNTED, "unchanged", "embedded", "reused", "ms/note")
-_SUBJECT_COLUMNS: Final = 24
-_CONTEXT_CHARACTERS: Final = 900
+_SUBJECT_COLUMNS: Final = 22
+_CONTEXT_CHARACTERS: Final = 1_200
 _CLEANING_ATTEMPTS: Final = 3
 # A terminal that closes, and a polite kill: the demo cleans up as after Ctrl-C.
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -96,7 +96,10 @@ def example_questions() -> list[Question]:
     """Return the questions that belong to the example vault, each with the notes that answer it."""
     text = (resources.files("vault_memory") / _EXAMPLE / "questions.jsonl").read_text(encoding="utf-8")
     records = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return [Question(sources=tuple(record.pop("sources")), **record) for record in records]
+    return [
+        Question(record["id"], record["query"], tuple(record["sources"]), record["lang"], record["kind"])
+        for record in records
+    ]
 
 
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
@@ -266,7 +269,7 @@ def _synced(settings: Settings) -> SyncResult:
 
 
 def _line(subject: str, cells: tuple[object, ...]) -> str:
-    widths = [max(len(heading), 5) + 2 for heading in _HEADINGS]
+    widths = [len(heading) + 1 for heading in _HEADINGS]
     return f"{subject:<{_SUBJECT_COLUMNS}}" + "".join(
         f"{cell!s:>{width}}" for cell, width in zip(cells, widths, strict=True)
     )
@@ -302,10 +305,14 @@ def _answer(settings: Settings, question: Question, write: Callable[[str], None]
 
 
 def _best_line(hit: Hit, query: str) -> str:
-    """Return the line of a hit that has most in common with the question."""
+    """Return the line of a hit that has most in common with the question; a heading only where there is no other."""
     wanted = frozenset(tokenize(query))
     lines = [" ".join(line.split()) for line in hit.text.splitlines() if line.strip()]
-    return max(lines, key=lambda line: len(wanted.intersection(tokenize(line))), default="")
+    return max(
+        [line for line in lines if not line.startswith("#")] or lines,
+        key=lambda line: len(wanted.intersection(tokenize(line))),
+        default="",
+    )
 
 
 def _fitted(text: str, columns: int) -> str:
@@ -330,9 +337,11 @@ def _show_kept_out(settings: Settings, files: Mapping[str, bytes], write: Callab
 
 def _tell_how_to_go_on(settings: Settings, write: Callable[[str], None]) -> None:
     home, key = settings.home, settings.hmac_key_file
-    folder = home.parent
-    places = dict.fromkeys((folder, server.locate(home, settings.pg_user).directory))
-    outside = [str(place) for place in places if place == folder or not place.is_relative_to(folder)]
+    info = server.locate(home, settings.pg_user)
+    places = [home.parent]
+    for place in (info.directory, info.socket_directory):  # both may have had to be put elsewhere
+        if not any(place.is_relative_to(other) for other in places):
+            places.append(place)
     write("Kept. To go on, in a shell:\n")
     # The caller's own settings would come first otherwise.
     write("  unset VAULT_MEMORY_DSN VAULT_MEMORY_QUERY_DSN VAULT_MEMORY_DAGSTER_DSN")
@@ -340,7 +349,7 @@ def _tell_how_to_go_on(settings: Settings, write: Callable[[str], None]) -> None
     write(f"  export VAULT_MEMORY_VAULT={_quoted(settings.require_vault())} VAULT_MEMORY_HMAC_KEY_FILE={_quoted(key)}")
     write("  vault-memory status")
     write(f"  vault-memory query {shlex.quote(shown_questions()[1].query)}")
-    write(f"\nTo remove it: vault-memory down; rm -rf {shlex.join(outside)}")
+    write(f"\nTo remove it: vault-memory down; rm -rf {shlex.join(map(str, places))}")
 
 
 def _quoted(path: Path) -> str:

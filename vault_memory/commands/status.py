@@ -29,6 +29,7 @@ class Status:
         head: HEAD's commit; None before the first.
         behind: Commits of HEAD that the store does not have; None where the histories do not meet.
         tracked: Markdown files in HEAD's tree.
+        rotate: Quarantined notes that had been embedded before, with the notice for each.
         by_status: Tracked files by their status in the manifest; None: no sync has looked at them yet.
     """
 
@@ -41,6 +42,7 @@ class Status:
     counts: Counts
     failures: list[Failure]
     cost_this_month_usd: float
+    rotate: Mapping[str, str]
 
     def number(self, status: NoteStatus | None) -> int:
         """Return how many tracked files have a status."""
@@ -68,6 +70,7 @@ class Status:
                 }
                 for failure in self.failures
             ],
+            "rotate": [{"source": source, "notice": notice} for source, notice in self.rotate.items()],
             "pending": self.number(None),
             "chunks": self.counts.chunks,
             "embedder": self.state.embedder,
@@ -105,6 +108,7 @@ def status(settings: Settings) -> Status:
             counts=store.counts(),
             failures=store.failures(),
             cost_this_month_usd=store.month_cost(),
+            rotate={line.source: line.notice for line in store.audit() if line.notice is not None},
         )
     finally:
         store.close()

@@ -42,6 +42,7 @@ class SyncResult:
         problem: Why a run broke off, one line.
         blocked: Why nothing could be embedded, if that is a matter of settings.
         rebuild_failures: Notes that a change of model could not embed.
+        rotate: By note that was quarantined now and had been embedded before: by whom and when.
     """
 
     start: str | None
@@ -57,6 +58,7 @@ class SyncResult:
     problem: str | None = None
     blocked: str | None = None
     rebuild_failures: Mapping[str, NoteFailure] = field(default_factory=dict)
+    rotate: dict[str, str] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counter[str]:
@@ -100,6 +102,7 @@ class SyncResult:
             "requests": self.requests,
             "price_usd": round(self.price_usd, 6),
             "seconds": round(self.seconds, 3),
+            "rotate": [{"source": source, "notice": notice} for source, notice in sorted(self.rotate.items())],
             "failures": [{"source": source, "reason": reason} for source, reason in sorted(self.failures.items())],
         }
 
@@ -187,6 +190,13 @@ def _closed(result: SyncResult, synchronizer: Synchronizer, started: float) -> S
     spent = synchronizer.spent
     result.tokens, result.requests, result.price_usd = spent.tokens, spent.requests, spent.price_usd
     result.end = synchronizer.store.sync_state().commit
+    result.rotate = {
+        line.source: line.notice
+        for line in synchronizer.store.audit()
+        if line.notice is not None
+        and line.source in result.outcomes
+        and result.outcomes[line.source].action == "quarantined"
+    }
     if synchronizer.embedder_error is not None:
         result.blocked = str(synchronizer.embedder_error)
     result.seconds = time.monotonic() - started

@@ -7,7 +7,7 @@ the steps of a run hand each other only names and hashes. Does not: anything tha
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from vault_memory.adapters.git import GitVault
+    from vault_memory.ingest.allowances import Allowance, AllowList
     from vault_memory.notes.exclusion import Ruleset
-    from vault_memory.notes.model import Chunk
+    from vault_memory.notes.model import Chunk, Finding
 
 _CACHE_CHARACTERS: Final = 64 * 1024 * 1024
 _SCANNERS: Final = 2
@@ -31,18 +32,27 @@ _DATE_KEYS: Final = ("updated", "modified", "date", "created")
 
 @dataclass(frozen=True, slots=True)
 class PreparedNote:
-    """A clean note with its chunks."""
+    """A clean note with its chunks.
+
+    Attributes:
+        note: The note.
+        chunks: In order.
+        content_hmac: Keyed hash of the bytes that were read.
+        allowed: The operator's releases for exactly these bytes.
+    """
 
     note: CleanNote
     chunks: tuple[Chunk, ...]
+    content_hmac: str
+    allowed: tuple[Allowance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A note that must not be indexed, with the bytes that its keyed hash is made of."""
+    """A note that must not be indexed, with the keyed hash of its bytes (of its blob id if it is too large to read)."""
 
     verdict: Quarantined | Excluded
-    data: bytes = field(repr=False)
+    content_hmac: str
 
 
 class Judge(Protocol):
@@ -61,8 +71,12 @@ class Judge(Protocol):
         ...
 
 
-def _screener(rules: Ruleset, workers: int) -> Judge:
-    return Screener(rules, max_workers=workers)
+class MakeJudge(Protocol):
+    """Makes what judges notes."""
+
+    def __call__(self, rules: Ruleset, *, allowed: Callable[[RawNote, Finding], bool], max_workers: int) -> Judge:
+        """Return a judge by some rules and releases."""
+        ...
 
 
 class Preparer:
@@ -70,11 +84,13 @@ class Preparer:
 
     Args:
         vault: To read from.
-        make_judge: Returns what judges notes by some rules, given a number of workers.
+        allowances: What the operator released.
+        make_judge: Makes what judges notes.
     """
 
-    def __init__(self, vault: GitVault, make_judge: Callable[[Ruleset, int], Judge] = _screener) -> None:
+    def __init__(self, vault: GitVault, allowances: AllowList, make_judge: MakeJudge = Screener) -> None:
         self._vault = vault
+        self._allowances = allowances
         self._make_judge = make_judge
         self._judge: tuple[str, int, Judge] | None = None
         self._cache: OrderedDict[tuple[str, str, str], PreparedNote] = OrderedDict()
@@ -104,9 +120,8 @@ class Preparer:
             for blob_id, data in self._vault.read(list(by_blob), max_bytes=rules.scan.max_note_bytes):
                 for path in by_blob[blob_id]:
                     if data is None:
-                        too_large.append(
-                            Refused(Quarantined(path, blob_id, QuarantineReason.TOO_LARGE), blob_id.encode())
-                        )
+                        verdict = Quarantined(path, blob_id, QuarantineReason.TOO_LARGE)
+                        too_large.append(Refused(verdict, self._allowances.tag(blob_id.encode())))
                     else:
                         under_way.append(RawNote(path, blob_id, data))
                         yield under_way[-1]
@@ -114,26 +129,35 @@ class Preparer:
         for verdict in self._judge_for(rules, len(by_blob)).screen_all(raw_notes()):
             raw = under_way.popleft()
             if isinstance(verdict, CleanNote):
-                prepared = PreparedNote(verdict, chunk(verdict))
+                allowed = self._allowances.of(raw.path.id, raw.data)
+                prepared = PreparedNote(verdict, chunk(verdict), self._allowances.tag(raw.data), allowed)
                 self._remember((raw.path.id, raw.blob_id, rules.id), prepared)
                 yield prepared
             else:
-                yield Refused(verdict, raw.data)
+                yield Refused(verdict, self._allowances.tag(raw.data))
         yield from too_large
 
     def judge_stored(
-        self, stored: Iterable[tuple[str, str, str]], rules: Ruleset
-    ) -> Iterator[tuple[RawNote, CleanNote | Quarantined | Excluded]]:
-        """Judge stored texts (id, blob id, text) by rules they may not have seen yet, in order."""
-        under_way: deque[RawNote] = deque()
+        self, stored: Iterable[tuple[str, str]], rules: Ruleset, *, many: bool = False
+    ) -> Iterator[tuple[str, str, Quarantined | Excluded | None]]:
+        """Yield id and text of stored notes, and why rules keep them out: path, secrets or what they say of themselves.
+
+        None: they are let through.
+
+        Args:
+            stored: Pairs of id and text.
+            rules: They may not have been seen by these rules yet.
+            many: Whether a second worker is worth its start.
+        """
+        under_way: deque[tuple[str, str]] = deque()
 
         def raw_notes() -> Iterator[RawNote]:
-            for note_id, blob_id, text in stored:
-                under_way.append(RawNote(NotePath.from_text(note_id), blob_id, text.encode()))
-                yield under_way[-1]
+            for note_id, text in stored:
+                under_way.append((note_id, text))
+                yield RawNote(NotePath.from_text(note_id), "stored", text.encode())
 
-        for verdict in self._judge_for(rules, _MANY).screen_all(raw_notes()):
-            yield under_way.popleft(), verdict
+        for verdict in self._judge_for(rules, _MANY if many else 1).screen_all(raw_notes()):
+            yield *under_way.popleft(), None if isinstance(verdict, CleanNote) else verdict
 
     def ready(self, wanted: Iterable[tuple[NotePath, str]], rules: Ruleset) -> None:
         """Start what is needed to prepare notes, so that its start counts for none of them.
@@ -149,7 +173,8 @@ class Preparer:
         workers = _SCANNERS if notes >= _MANY else 1
         if self._judge is None or self._judge[0] != rules.id or self._judge[1] < workers:
             self._close_judge()
-            self._judge = (rules.id, workers, self._make_judge(rules, workers))
+            judge = self._make_judge(rules, allowed=self._allowances.allows, max_workers=workers)
+            self._judge = (rules.id, workers, judge)
         return self._judge[2]
 
     def _close_judge(self) -> None:

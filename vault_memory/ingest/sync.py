@@ -21,7 +21,7 @@ from pgvector import Vector
 
 from vault_memory.adapters import embedding as embedding_adapter
 from vault_memory.adapters.git import GitVault
-from vault_memory.adapters.store import ChunkRow, NoteRow, NoteState, Store
+from vault_memory.adapters.store import ChunkRow, NoteRow, NoteState, Sent, Store
 from vault_memory.errors import (
     ConfigError,
     EgressBlocked,
@@ -33,14 +33,16 @@ from vault_memory.errors import (
     VaultError,
     VaultMemoryError,
 )
+from vault_memory.ingest.allowances import AllowList
 from vault_memory.ingest.batch import Action, Batch, Item, NoteFailure, NoteOutcome, outcome
 from vault_memory.ingest.database import open_store
 from vault_memory.ingest.keys import KeyedHash, load_key
 from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, note_date
+from vault_memory.ingest.screening import Screener
 from vault_memory.notes import changes
 from vault_memory.notes.chunking import chunk_ids
 from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file, same_but_for_paths
-from vault_memory.notes.model import CleanNote, EntryKind, NoteStatus, Quarantined, QuarantineReason
+from vault_memory.notes.model import EntryKind, Excluded, Finding, NoteStatus, Quarantined, QuarantineReason
 from vault_memory.notes.paths import NotePath
 from vault_memory.notes.tokens import document_terms
 
@@ -49,7 +51,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from vault_memory.adapters.embedding import Embedder, EmbedText, OnVectors
-    from vault_memory.adapters.store import SyncState
+    from vault_memory.adapters.store import Release, SyncState
+    from vault_memory.ingest.prepare import MakeJudge
     from vault_memory.notes.changes import ManifestEntry, Plan
     from vault_memory.notes.model import TreeEntry
     from vault_memory.settings import EmbedderName, Settings
@@ -181,7 +184,13 @@ class Synchronizer:
     """
 
     def __init__(
-        self, settings: Settings, store: Store, vault: GitVault, key: KeyedHash, *, preparer: Preparer | None = None
+        self,
+        settings: Settings,
+        store: Store,
+        vault: GitVault,
+        key: KeyedHash,
+        *,
+        make_judge: MakeJudge = Screener,
     ) -> None:
         """Take over open parts; ``open`` makes them from settings."""
         self.settings = settings
@@ -197,7 +206,8 @@ class Synchronizer:
         self._rules_of: tuple[str | None, Ruleset] | None = None
         self._tree_of: tuple[str, Sequence[TreeEntry]] | None = None
         self._hints_of: tuple[tuple[str, str], Mapping[str, str]] | None = None
-        self._preparer = preparer or Preparer(vault)
+        self._allowances = AllowList(settings.allow_list_file, key, vault=settings.vault)
+        self._preparer = Preparer(vault, self._allowances, make_judge)
 
     @classmethod
     def open(cls, settings: Settings, *, accept_model: bool = False) -> Self:
@@ -221,6 +231,7 @@ class Synchronizer:
             key = load_key(settings.hmac_key_file, create=state.key_fingerprint is None)
             _check_identity(state, vault, key, settings)
             self = cls(settings, store, vault, key)
+            self._allowances.refresh()
             self._open_embedder(state, accept_model=accept_model)
             cleanup.pop_all()
         return self
@@ -306,7 +317,7 @@ class Synchronizer:
         if state.under_way or state.commit != head or state.ruleset_id != self.rules(head).id:
             return False
         due = self.store.next_retry_at()
-        return due is None or due > datetime.now(UTC)
+        return (due is None or due > datetime.now(UTC)) and not self._reconsidered()
 
     def plan(self, *, full: bool = False, retry_all: bool = False) -> VaultPlan:
         """Compare HEAD with the manifest.
@@ -349,13 +360,35 @@ class Synchronizer:
         )
 
     def _manifest(self, rules: Ruleset) -> dict[str, ManifestEntry]:
-        """Read the manifest as it will be once the rules are in force (``_put_in_force``)."""
+        """Read the manifest as it will be once the rules are in force (``_put_in_force``).
+
+        Notes whose release changed count as not looked at, and no others for their sake.
+        """
         manifest = self.store.manifest()
         before = self.store.sync_state().ruleset_id
         if before is not None and before != rules.id and same_but_for_paths(before, rules.id):
             for note_id in self.store.judged_notes(before):
                 manifest[note_id] = replace(manifest[note_id], ruleset_id=rules.id)
+        for note_id in self._reconsidered() & manifest.keys():
+            manifest[note_id] = replace(manifest[note_id], ruleset_id="")
         return manifest
+
+    def _reconsidered(self) -> set[str]:
+        """Return the notes that the allow-list lets in or out since they were judged."""
+        if self._allowances.refresh():
+            self._preparer.forget()  # what was clean by a release may be so no longer
+        # A note that failed waits for its retry: asking again at once would keep a provider that is down busy.
+        changed = {one.note_id for one in self._ended_releases() if one.is_settled}
+        sources = self._allowances.sources
+        held_back = self.store.held_back(sources) if sources else ()
+        return changed | {note_id for note_id, tag, rules in held_back if self._allowances.covers(note_id, tag, rules)}
+
+    def _ended_releases(self) -> list[Release]:
+        return [
+            one
+            for one in self.store.releases()
+            if not self._allowances.holds(one.note_id, one.rule, one.content_hmac, one.expires_at)
+        ]
 
     def _rename_hints(self, head: str | None) -> Mapping[str, str]:
         base = self.store.sync_state().commit
@@ -443,52 +476,44 @@ class Synchronizer:
         if state.model is not None and state.dimensions is not None:
             self.store.clear_stage(state.model, state.dimensions)
 
+    def put_in_force(self) -> None:
+        """Take out at once what the rules and the releases of this moment do not let through. Call it as the writer."""
+        self._put_in_force(self.rules(self.head()))
+
     def _put_in_force(self, rules: Ruleset) -> None:
-        """Take out at once what new rules forbid; the runs that follow do the rest.
+        """Take out at once what new rules or an ended release forbid; the runs that follow do the rest.
 
         Until the one transaction at its end the old rules hold, and the old rows answer. Where only rules about
         paths changed, no text is looked at again, neither here nor by a run.
         """
+        self._allowances.refresh()
         before = self.store.sync_state().ruleset_id
-        if before == rules.id:
+        is_new = before != rules.id
+        only_paths = is_new and before is not None and same_but_for_paths(before, rules.id)
+        ended = sorted({one.note_id for one in self._ended_releases()})
+        if not is_new and not ended:
             return
-        if before is not None and same_but_for_paths(before, rules.id):
-            doomed = [note_id for note_id in self.store.row_ids() if _is_out(note_id, rules)]
+        out: list[str] = []
+        settled: list[str] = []
+        if before is not None and only_paths:
+            out = [note_id for note_id in self.store.row_ids() if _is_out(note_id, rules)]
             settled = [note_id for note_id in self.store.judged_notes(before) if not _is_out(note_id, rules)]
-            with self.store.transaction():
-                self.store.delete_rows(doomed)
-                self.store.record_ruleset(rules.id, settled=settled)
-            log.info("ruleset %s in force, %d notes taken out", rules.id, len(doomed))
-            return
-        refused = [
-            Refused(verdict, raw.data)
-            for raw, verdict in self._preparer.judge_stored(self.store.stored_texts(), rules)
-            if not isinstance(verdict, CleanNote)
-        ]
-        sent_to = self._provider()
+        judge_all = is_new and not only_paths
+        stored = self.store.stored_texts() if judge_all else ((one, self.store.stored_text(one) or "") for one in ended)
+        doomed: dict[str, tuple[Quarantined | Excluded, str]] = {}
+        for note_id, content, verdict in self._preparer.judge_stored(stored, rules, many=judge_all):
+            if verdict is not None:
+                doomed[note_id] = (verdict, self.key.tag(content.encode()))
         with self.store.transaction():
-            for one in refused:
-                if isinstance(one.verdict, Quarantined):  # now, since the run will not find the rows any more
-                    self._audit(one.verdict, one.data, rules.id, sent_to)
-            self.store.delete_rows([one.verdict.path.id for one in refused])
-            self.store.record_ruleset(rules.id)
-        log.info("ruleset %s in force, %d notes taken out", rules.id, len(refused))
-
-    def _provider(self) -> str | None:
-        """Return who was sent the texts of what is stored; None: nobody."""
-        state = self.store.sync_state()
-        if state.embedder in (None, "hashing"):
-            return None
-        return urlsplit(state.base_url or "").hostname or state.embedder
-
-    def _audit(self, verdict: Quarantined, data: bytes, ruleset_id: str, sent_to: str | None) -> None:
-        self.store.write_audit(
-            verdict,
-            ruleset_id=ruleset_id,
-            content_hmac=self.key.tag(data),
-            was_embedded=sent_to is not None,
-            embedded_by=sent_to,
-        )
+            for note_id, (verdict, tag) in doomed.items():
+                # Now, not in the run that follows: it will find no rows that say where they had been sent.
+                if isinstance(verdict, Quarantined):
+                    sent = self._sent(note_id, held_secret=True)
+                    self.store.write_audit(verdict, ruleset_id=rules.id, content_hmac=tag, sent=sent)
+            self.store.delete_rows([*out, *doomed])
+            if is_new:
+                self.store.record_ruleset(rules.id, settled=settled)
+        log.info("ruleset %s in force, %d notes taken out", rules.id, len(out) + len(doomed))
 
     # -- the steps of a run ------------------------------------------------------------------------------------
 
@@ -572,11 +597,14 @@ class Synchronizer:
         quarantined = isinstance(verdict, Quarantined)
         status = NoteStatus.QUARANTINED if quarantined else NoteStatus.EXCLUDED
         started = time.perf_counter()
+        sent: Sent | None = None
+        if isinstance(verdict, Quarantined):
+            sent = self._sent_before((item.note_id, *item.old_ids), verdict, self.rules(batch.commit))
         with self.store.transaction():
-            had_rows = self.store.delete_rows([item.note_id, *item.old_ids])
+            self.store.delete_rows([item.note_id, *item.old_ids])
             self.store.drop_states(item.old_ids)
-            if quarantined:
-                self._audit(verdict, one.data, batch.ruleset_id, self._provider() if had_rows else None)
+            if isinstance(verdict, Quarantined):
+                self.store.write_audit(verdict, ruleset_id=batch.ruleset_id, content_hmac=one.content_hmac, sent=sent)
             else:
                 self.store.close_audit(item.note_id, "released")
             self.store.write_state(
@@ -599,6 +627,38 @@ class Synchronizer:
             milliseconds=item.milliseconds + taken,
         )
         log.info("%s: %s (%s)", _one_line(item.note_id), status.value, ", ".join(rules))
+
+    def _sent_before(self, note_ids: Sequence[str], verdict: Quarantined, rules: Ruleset) -> Sent | None:
+        """Say which version of a note that is to be quarantined had been sent to an embedding provider.
+
+        Args:
+            note_ids: Its name and those it had before.
+            verdict: Why it is quarantined.
+            rules: Those in force.
+        """
+        found: Sent | None = None
+        for note_id in note_ids:
+            stored = self.store.stored_version(note_id)
+            if stored is None:
+                continue
+            held = stored[0] == verdict.blob_id
+            if not held and verdict.reason is QuarantineReason.SECRET:
+                text = self.store.stored_text(note_id) or ""
+                held = any(
+                    isinstance(again, Quarantined)
+                    for _, _, again in self._preparer.judge_stored([(note_id, text)], rules)
+                )
+            found = self._sent(note_id, held_secret=held) or found
+        return found
+
+    def _sent(self, note_id: str, *, held_secret: bool) -> Sent | None:
+        """Say where the stored version of a note went, by what the database recorded: settings may have changed."""
+        state = self.store.sync_state()
+        stored = self.store.stored_version(note_id)
+        if stored is None or state.embedder in (None, "hashing"):
+            return None
+        host = urlsplit(state.base_url or "").hostname or "the embedding provider"
+        return Sent(host, stored[1], held_secret=held_secret)
 
     def embed(self, batch: Batch) -> Batch:
         """Get the vectors that are missing, and stage each as soon as it is paid for.
@@ -642,11 +702,12 @@ class Synchronizer:
             item = items[note.note.path.id]
             try:
                 # All texts, since one with a vector may have been sent under older rules.
-                texts_of_note = embedding_adapter.texts_of(note.note, note.chunks)
-            except EgressBlocked:
+                texts_of_note = _texts_of(note)
+            except EgressBlocked as error:
                 # Harmless line by line, a secret once title, heading and body stand together.
-                verdict = Quarantined(note.note.path, note.note.blob_id, QuarantineReason.SECRET)
-                self._refuse(batch, Refused(verdict, note.note.text.encode()), items)
+                findings = tuple(Finding(rule, error.line, "egress") for rule in error.rules)
+                verdict = Quarantined(note.note.path, note.note.blob_id, QuarantineReason.SECRET, findings)
+                self._refuse(batch, Refused(verdict, note.content_hmac), items)
                 continue
             sent = [text for text in texts_of_note if text.text_hash not in known]
             known.update(text.text_hash for text in sent)
@@ -752,7 +813,7 @@ class Synchronizer:
             for note in self._preparer.prepare(wanted[start : start + _REBUILD_NOTES], rules):
                 if isinstance(note, PreparedNote):
                     try:
-                        of_note = embedding_adapter.texts_of(note.note, note.chunks)
+                        of_note = _texts_of(note)
                     except EgressBlocked:
                         continue  # the run that follows quarantines it
                     hashes[note.note.path.id] = {text.text_hash for text in of_note}
@@ -888,6 +949,7 @@ class Synchronizer:
                 ),
                 also_forget=item.old_ids,
             )
+            self.store.allow(item.note_id, [(one.rule, one.content_hmac, one.expires_at) for one in prepared.allowed])
             self.store.write_state(
                 NoteState(
                     id=item.note_id,
@@ -969,6 +1031,10 @@ def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings:
 
 def _is_out(note_id: str, rules: Ruleset) -> bool:
     return rules.path_exclusion(NotePath.from_text(note_id)) is not None
+
+
+def _texts_of(note: PreparedNote) -> tuple[EmbedText, ...]:
+    return embedding_adapter.texts_of(note.note, note.chunks, allowed={one.rule for one in note.allowed})
 
 
 def _stage_of(embedder: Embedder) -> str:

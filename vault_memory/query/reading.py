@@ -16,7 +16,7 @@ from vault_memory import settings as settings_module
 from vault_memory.errors import QueryError
 from vault_memory.query import verify
 from vault_memory.query.database import connect, fetch, storable
-from vault_memory.query.search import Hit, Legs, SearchResult, flags_of, holds_secret, vault_notices
+from vault_memory.query.search import Hit, Legs, SearchResult, allowed_rules, flags_of, holds_secret, vault_notices
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,6 +190,7 @@ def _result(
     commit: str | None = state[0]["commit"] if state else None
     view = verify.look(settings.vault, {row["id"] for row, _, _ in found})
     notices = list(vault_notices(commit, view))
+    allowed = allowed_rules(session, {row["id"] for row, _, _ in found})
     items: list[Hit] = []
     for row, part, relation in found:
         if len(items) == k:
@@ -197,7 +198,8 @@ def _result(
         if view.has_vanished(row["id"]):
             continue
         text = "\n".join(_lines(row)[part.start - 1 : part.end])
-        if holds_secret(row["source"], text):
+        shown = (text, row["title"], part.heading_path)
+        if holds_secret(row["source"], shown, allowed.get(row["id"], frozenset())):
             notices.append("a note was withheld: the secret scan matches it now, run vault-memory sync")
             continue
         items.append(_hit(row, part, relation, text, stale=view.has_changed(row["id"], row["blob_id"])))

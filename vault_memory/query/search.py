@@ -25,7 +25,7 @@ from vault_memory.query.embed import RecordedEmbedder, embed_query
 from vault_memory.query.fusion import Candidate, fuse, script_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from psycopg import Connection
     from psycopg.rows import DictRow
@@ -175,12 +175,13 @@ def search(
             notices.append(notice)
             mode = "keyword"
         rows = fetch(session, "search", {**_legs(question, mode, vector), **filters, "pool": _POOL})
+        allowed = allowed_rules(session, {row["note_id"] for row in rows if row["note_id"]})
     commit: str | None = rows[0]["indexed_commit"] if rows else None
     rows = [row for row in rows if row["chunk_id"] is not None]
     view = verify.look(settings.vault, {row["note_id"] for row in rows})
     notices += vault_notices(commit, view)
     ranked = _ranked(rows, script_of(question), semantic=semantic if embedder else recorded.is_semantic)
-    items, withheld = _select(ranked, view, k)
+    items, withheld = _select(ranked, view, k, allowed)
     if withheld:
         notices.append(f"{withheld} hits were withheld: the secret scan matches them now, run vault-memory sync")
     stale = view.head is not None and view.head != commit
@@ -306,7 +307,9 @@ def _ranked(rows: Sequence[DictRow], script: str, *, semantic: bool) -> list[_Ra
     return [(score, item, by_id[item.id]) for score, item in fuse(candidates, script=script, semantic=semantic)]
 
 
-def _select(ranked: Iterable[_Ranked], view: verify.VaultView, k: int) -> tuple[list[Hit], int]:
+def _select(
+    ranked: Iterable[_Ranked], view: verify.VaultView, k: int, allowed: Mapping[str, frozenset[str]]
+) -> tuple[list[Hit], int]:
     """Take the best that are still there, clean, not the third of a note and not a repetition."""
     items: list[Hit] = []
     words: list[frozenset[str]] = []
@@ -323,7 +326,8 @@ def _select(ranked: Iterable[_Ranked], view: verify.VaultView, k: int) -> tuple[
             if source not in (items[twin].source, *items[twin].duplicates):
                 items[twin] = replace(items[twin], duplicates=(*items[twin].duplicates, source))
             continue
-        if holds_secret(source, row["content"]):
+        shown = (row["content"], row["title"], row["heading_path"])
+        if holds_secret(source, shown, allowed.get(row["note_id"], frozenset())):
             withheld += 1
             continue
         items.append(_hit(score, candidate, row, stale=view.has_changed(row["note_id"], row["blob_id"])))
@@ -341,16 +345,31 @@ def flags_of(*parts: str) -> tuple[str, ...]:
     return tuple(flag for flag in FLAGS if flag in found)
 
 
-def holds_secret(source: str, text: str) -> bool:
-    """Look again with today's rules; whatever cannot be looked at is withheld."""
+def allowed_rules(session: Connection[DictRow], note_ids: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the rules whose findings the operator released, by note; almost no note has any."""
+    ids = sorted(note_ids)
+    rules: dict[str, frozenset[str]] = {}
+    for row in fetch(session, "allowed", {"ids": ids}) if ids else ():
+        rules[row["note_id"]] = rules.get(row["note_id"], frozenset()) | {row["rule"]}
+    return rules
+
+
+def holds_secret(source: str, texts: Iterable[str], allowed: Collection[str] = ()) -> bool:
+    """Look again with today's rules; whatever cannot be looked at is withheld.
+
+    Args:
+        source: Of the texts, for the log.
+        texts: What would be shown; each is looked at on its own, as a heading is no label of its section.
+        allowed: Rules whose findings the operator released for this note.
+    """
     from vault_memory.notes import secrets  # noqa: PLC0415 - only when there is a hit
 
     try:
-        found = bool(secrets.scan(text))
+        found = any(finding.rule not in allowed for text in texts for finding in secrets.scan(text))
     except (ScanError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
         found = True
     if found:
-        _log.warning("withheld a chunk of %s: it matches a rule of the secret scan", source)
+        _log.warning("withheld a chunk of %a: it matches a rule of the secret scan", source)
     return found
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from vault_memory.adapters import server
 from vault_memory.commands import demo
 
 CHECKOUT = Path(demo.__file__).parents[2]
@@ -138,6 +139,7 @@ def test_the_demo_answers_three_questions_and_keeps_four_notes_out(tmp_path: Pat
     status, said, errors, left = witnessed.end()
     shell = [line.strip() for line in said.partition("Kept.")[2].splitlines() if line.startswith("  ")]
     removal = said.rpartition("To remove it: ")[2]
+    info = server.locate(next(temporary.glob("*/home")))
 
     try:
         assert (0, "", []) == (status, errors, left), said
@@ -157,10 +159,12 @@ def test_the_demo_answers_three_questions_and_keeps_four_notes_out(tmp_path: Pat
         removed = in_shell(tmp_path, *shell[:3], removal)
     assert 0 == removed.returncode, removed.stderr
     assert [] == list(temporary.iterdir())
+    assert not info.directory.exists()
+    assert not info.socket_directory.exists()
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"), [(signal.SIGINT, "commit "), (signal.SIGTERM, "the vault as it is")], ids=["ctrl-c", "kill"]
+    ("number", "moment"), [(signal.SIGTERM, "commit "), (signal.SIGINT, "the vault as it is")], ids=["kill", "ctrl-c"]
 )
 def test_an_interrupted_demo_leaves_nothing(
     tmp_path: Path, temporary: Path, number: signal.Signals, moment: str

@@ -23,7 +23,6 @@ from vault_memory.adapters import migrations
 from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import Store
 from vault_memory.ingest.keys import KeyedHash
-from vault_memory.ingest.prepare import Preparer
 from vault_memory.ingest.sync import Synchronizer
 from vault_memory.settings import Settings
 
@@ -100,7 +99,7 @@ class World:
     def synchronizer(self, path: Path, store: Store, embedder: SpottyEmbedder) -> Synchronizer:
         """Join the parts that do without processes."""
         vault = GitVault.open(path)
-        made = Synchronizer(self.settings, store, vault, KEY, preparer=Preparer(vault, ScreenerInProcess))
+        made = Synchronizer(self.settings, store, vault, KEY, make_judge=ScreenerInProcess)
         made.embedder = embedder
         made.may_delete_most = True
         return made

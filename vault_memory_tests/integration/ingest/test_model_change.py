@@ -12,7 +12,6 @@ from vault_memory.adapters import migrations
 from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import Store
 from vault_memory.ingest.keys import KeyedHash
-from vault_memory.ingest.prepare import Preparer
 from vault_memory.ingest.sync import Rebuilt, Synchronizer
 
 from vault_memory_tests.fixtures.installation import walk
@@ -43,9 +42,8 @@ class Memory:
         """Open the vault with an embedder; the first one is recorded."""
         values = {"VAULT_MEMORY_VAULT": str(self.vault.path), "VAULT_MEMORY_DSN": self.dsn, "HOME": str(self.folder)}
         vault = GitVault.open(self.vault.path)
-        preparer = Preparer(vault, ScreenerInProcess)
         store = Store.connect(self.dsn, schema)
-        made = Synchronizer(settings_module.load(values), store, vault, KEY, preparer=preparer)
+        made = Synchronizer(settings_module.load(values), store, vault, KEY, make_judge=ScreenerInProcess)
         made.embedder = embedder
         if store.sync_state().model is None:
             store.record_identity(

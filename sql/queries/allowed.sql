@@ -1,0 +1,1 @@
+SELECT note_id, rule FROM memory_live_allowed WHERE note_id = ANY(%(ids)s)
