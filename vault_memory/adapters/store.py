@@ -486,7 +486,8 @@ class Store:
         with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
             return set(
                 cursor.execute(
-                    "SELECT text_hash FROM embedding_stage WHERE text_hash = ANY(%s) AND model = %s AND dimensions = %s",
+                    """SELECT text_hash FROM embedding_stage
+                       WHERE text_hash = ANY(%s) AND model = %s AND dimensions = %s""",
                     [list(hashes), stage, dimensions],
                 ).fetchall()
             )

@@ -224,6 +224,7 @@ def _run(
                 instance,
                 note_ids,
                 plan,
+                full=full,
                 wait_seconds=wait,
                 opener=lambda _settings: nullcontext(synchronizer),
             )

@@ -149,6 +149,7 @@ def run_in_process(
     note_ids: Sequence[str],
     plan: "VaultPlan",
     *,
+    full: bool = False,
     wait_seconds: float | None = None,
     opener: Opener = open_synchronizer,
 ) -> InProcessRun:
@@ -161,6 +162,7 @@ def run_in_process(
         instance: Dagster's.
         note_ids: Some notes of the plan, at least one.
         plan: What the notes were taken from.
+        full: Scan and write every note again, instead of following the plan.
         wait_seconds: How long to wait for another writer; None: as the settings say.
         opener: Opens the vault.
 
@@ -175,7 +177,7 @@ def run_in_process(
         wait = settings.sync.wait_seconds if wait_seconds is None else wait_seconds
         _become_writer(instance, names, session, wait, holder=f"sync (process {os.getpid()})")
         bounds = make_range(instance, names.partitions, keys)
-        tags = {**range_tags(names, bounds, keys, plan.commit), OWNER_TAG: owner_mark(run_id)}
+        tags = {**range_tags(names, bounds, keys, plan.commit, full=full), OWNER_TAG: owner_mark(run_id)}
         job = build_definitions(
             names, resources={names.resource: dg.ResourceDefinition.hardcoded_resource(session)}
         ).resolve_job_def(names.sync_job)

@@ -131,13 +131,23 @@ def make_range(instance: dg.DagsterInstance, partitions: str, keys: Sequence[str
     return wanted[0], wanted[-1]
 
 
-def range_tags(names: Names, bounds: tuple[str, str], keys: Sequence[str], commit: str | None) -> dict[str, str]:
-    """Return the tags of a run over a range that follows the plan of a commit."""
+def range_tags(
+    names: Names, bounds: tuple[str, str], keys: Sequence[str], commit: str | None, *, full: bool = False
+) -> dict[str, str]:
+    """Return the tags of a run over a range.
+
+    Args:
+        names: Whose run.
+        bounds: The first and the last key.
+        keys: All keys of the range.
+        commit: HEAD when the run was asked for.
+        full: Write every note again, instead of following the plan.
+    """
     return {
         RANGE_START_TAG: bounds[0],
         RANGE_END_TAG: bounds[1],
         VAULT_TAG: names.schema,
-        PLAN_TAG: "follow",
+        **({} if full else {PLAN_TAG: "follow"}),
         SELECTION_TAG: selection_digest(keys),
         COMMIT_TAG: commit or "",
     }

@@ -192,7 +192,15 @@ class Synchronizer:
         *,
         make_judge: MakeJudge = Screener,
     ) -> None:
-        """Take over open parts; ``open`` makes them from settings."""
+        """Take over open parts; ``open`` makes them from settings.
+
+        Args:
+            settings: Of the vault.
+            store: An open connection; closed with this object.
+            vault: To read from.
+            key: Of the keyed hashes.
+            make_judge: Makes what judges notes; the scanner's processes unless a test does without.
+        """
         self.settings = settings
         self.store = store
         self.vault = vault

@@ -1,0 +1,133 @@
+"""A vault whose repository is made to run programs: the commands from end to end (rows 34 to 37 of the bad inputs)."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vault_memory_tests.e2e.test_commands import NOTE, command
+from vault_memory_tests.fixtures.installation import Installation
+from vault_memory_tests.fixtures.vault import VaultRepo
+
+ODD_NAMES = (
+    "--upload-pack=touch x.md",
+    "-rf.md",
+    'q"uote$(touch x);.md',
+    "new\nline.md",
+    "\x1b[31mred.md",
+    "<img src=x>.md",
+    "$(id).md",
+    "x'); DROP TABLE memory_primary; --.md",
+)
+
+
+def set_trap(vault: VaultRepo, folder: Path) -> Path:
+    """Let every mechanism of git that runs a program leave a file in a folder, and return the folder."""
+    sentinels = folder / "sentinels"
+    sentinels.mkdir()
+
+    def program(name: str) -> str:
+        script = folder / f"{name}.sh"
+        script.write_text(f"#!/bin/sh\ntouch '{sentinels}/{name}'\nexit 1\n")
+        script.chmod(0o755)
+        return str(script)
+
+    hooks = folder / "hooks"
+    hooks.mkdir()
+    for hook in ("post-checkout", "pre-commit", "post-index-change", "reference-transaction", "fsmonitor-watchman"):
+        for place in (hooks, vault.path / ".git/hooks"):
+            (place / hook).write_text(Path(program(f"hook-{hook}")).read_text())
+            (place / hook).chmod(0o755)
+    included = folder / "included"
+    included.write_text(f'[gpg]\n\tprogram = {program("gpg")}\n[diff "evil"]\n\ttextconv = {program("textconv")}\n')
+    for name, value in {
+        "core.hooksPath": str(hooks),
+        "diff.external": program("external"),
+        "filter.evil.clean": program("clean"),
+        "filter.evil.smudge": program("smudge"),
+        "core.sshCommand": program("ssh"),
+        "core.pager": program("pager"),
+        "log.showSignature": "true",
+        "credential.helper": program("credential"),
+        "alias.ls-tree": f"!{program('alias')}",
+        "alias.cat-file": f"!{program('alias')}",
+        "include.path": str(included),
+    }.items():
+        vault.git("config", name, value)
+    with (vault.path / ".git/config").open("a") as config:
+        config.write(f"[core]\n\tfsmonitor = {program('fsmonitor')}\n")
+    for file in sentinels.iterdir():
+        file.unlink()
+    return sentinels
+
+
+def state_of(folder: Path) -> dict[str, int]:
+    """Return when each file below a folder was written last."""
+    return {str(path): path.lstat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("from_a_hook", [False, True])
+def test_a_hostile_vault_runs_nothing(installation: Installation, tmp_path: Path, *, from_a_hook: bool) -> None:
+    """Sync, status, query and get touch no sentinel and write nothing in the vault, also when git called them."""
+    vault = installation.vault
+    vault.write("01_Projects/a.md", NOTE)
+    vault.write(".gitattributes", "*.md diff=evil filter=evil\n")
+    for name in ODD_NAMES:
+        vault.write(f"01_Projects/{name}", NOTE.replace("caches", f"topic {len(name)}"))
+    vault.commit()
+    sentinels = set_trap(vault, tmp_path)
+    # Of the same size: git has to ask the filter whether the file has changed.
+    vault.write("01_Projects/a.md", NOTE.replace("caches", "CACHES"))
+    before = state_of(vault.path)
+    environment = dict(installation.environment)
+    if from_a_hook:
+        outer = VaultRepo.create(tmp_path / "outer")
+        environment |= {"GIT_DIR": str(outer.path / ".git"), "GIT_INDEX_FILE": str(outer.path / ".git/index"),
+                        "GIT_WORK_TREE": str(outer.path), "GIT_EXTERNAL_DIFF": "false"}  # fmt: skip
+
+    done = command(environment, "-v", "sync", "--json")
+
+    assert 0 == done.returncode, done.stderr
+    assert 1 + len(ODD_NAMES) == json.loads(done.stdout)["added"]
+    found = command(environment, "query", "paragraph caches", "--format", "json", "-k", "20")
+    items = {item["source"]: item for item in json.loads(found.stdout)["items"]}
+    assert "caches" in items["01_Projects/a.md"]["text"]
+    for arguments in (["status"], ["query", "paragraph caches"], ["query", "get", "01_Projects/a.md"]):
+        done = command(environment, *arguments)
+        assert 0 == done.returncode, done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+    assert [] == [file.name for file in sentinels.iterdir()]
+    assert before == state_of(vault.path)
+
+
+def test_the_trap_is_sharp(installation: Installation, tmp_path: Path) -> None:
+    """Control: plain git status springs it."""
+    vault = installation.vault
+    vault.write("01_Projects/a.md", NOTE)
+    vault.write(".gitattributes", "*.md diff=evil filter=evil\n")
+    vault.commit()
+    sentinels = set_trap(vault, tmp_path)
+    vault.write("01_Projects/a.md", NOTE.replace("caches", "CACHES"))
+
+    subprocess.run(["git", "status"], cwd=vault.path, check=False, capture_output=True,
+                   env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}, timeout=60)  # fmt: skip
+
+    assert "fsmonitor" in {file.name for file in sentinels.iterdir()}
+
+
+def test_log_lines_stay_one_line_an_event(installation: Installation) -> None:
+    """Row 34: with -v, names with line breaks and escape sequences make no line of their own and reach no terminal."""
+    for name in ODD_NAMES:
+        installation.vault.write(f"01_Projects/{name}", "token ghp" + "_" + "Ab3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3bC6\n")
+    installation.vault.commit()
+
+    done = command(installation.environment, "-v", "sync")
+
+    assert 0 == done.returncode, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert {"INFO", "WARNING", "ERROR"} >= {line.split(" ")[0] for line in done.stderr.splitlines()}
+    listed = command(installation.environment, "quarantine", "list")
+    assert len(ODD_NAMES) == len(listed.stdout.splitlines())
+    assert "\x1b" not in listed.stdout
