@@ -17,16 +17,12 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
-
-# A script's folder comes first on the path, and a neighbour here is called like a module of the standard library.
-sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 from vault_memory import settings as settings_module
 from vault_memory.adapters import server
@@ -36,9 +32,28 @@ from vault_memory.ingest.sync import Synchronizer
 from vault_memory.settings import Settings
 
 CHANGED = 20
-WORDS = (
-    "cache queue deploy rollback index vector commit branch review budget meeting plan 缓存 部署 回滚 索引 会议 计划 预算 提交"
-).split()
+WORDS = [
+    "cache",
+    "queue",
+    "deploy",
+    "rollback",
+    "index",
+    "vector",
+    "commit",
+    "branch",
+    "review",
+    "budget",
+    "meeting",
+    "plan",
+    "缓存",
+    "部署",
+    "回滚",
+    "索引",
+    "会议",
+    "计划",
+    "预算",
+    "提交",
+]
 
 
 @dataclass

@@ -4,8 +4,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
-from vault_memory.adapters.store import Store
 
+from vault_memory.adapters.store import Store
 from vault_memory_tests.e2e.test_commands import NOTE, command
 from vault_memory_tests.fixtures.installation import Installation
 
