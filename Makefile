@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test test-slow lint types contracts format bench clean
+.PHONY: install demo test test-slow fuzz lint types contracts format bench clean
 
 install: $(STAMP)
 
@@ -21,6 +21,10 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --timeout 1800
+
+# As many other git histories as you like against a rebuild, none of them twice: make fuzz N=2000 (0.4 s each, quiet)
+fuzz: install
+	VAULT_MEMORY_FUZZ=$(or $(N),500) $(BIN)/python -m pytest -s vault_memory_tests/integration/ingest/test_histories.py
 
 lint: install
 	$(BIN)/ruff check .

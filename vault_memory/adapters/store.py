@@ -742,13 +742,13 @@ class Store:
         with translated():
             return self._scalar("SELECT content FROM memory_primary WHERE id = %s", [note_id])
 
-    def stored_texts(self) -> Iterator[tuple[str, str, str]]:
-        """Yield id, blob id and content of every note, in batches, for a look with new rules."""
+    def stored_texts(self) -> Iterator[tuple[str, str]]:
+        """Yield id and content of every note, in batches, for a look with new rules."""
         last = ""
         while True:
             with translated(), self._connection.cursor() as cursor:
                 rows = cursor.execute(
-                    "SELECT id, blob_id, content FROM memory_primary WHERE id > %s ORDER BY id LIMIT 200", [last]
+                    "SELECT id, content FROM memory_primary WHERE id > %s ORDER BY id LIMIT 200", [last]
                 ).fetchall()
             if not rows:
                 return

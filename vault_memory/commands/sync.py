@@ -41,8 +41,8 @@ class SyncResult:
         requests: Sent to the provider.
         problem: Why a run broke off, one line.
         blocked: Why nothing could be embedded, if that is a matter of settings.
-        rotate: By note that was quarantined now and had been embedded before: by whom and when.
         rebuild_failures: Notes that a change of model could not embed.
+        rotate: By note that was quarantined now and had been embedded before: by whom and when.
     """
 
     start: str | None
@@ -57,8 +57,8 @@ class SyncResult:
     seconds: float = 0.0
     problem: str | None = None
     blocked: str | None = None
-    rotate: dict[str, str] = field(default_factory=dict)
     rebuild_failures: Mapping[str, NoteFailure] = field(default_factory=dict)
+    rotate: dict[str, str] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counter[str]:

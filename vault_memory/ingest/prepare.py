@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from vault_memory.adapters.git import GitVault
     from vault_memory.ingest.allowances import Allowance, AllowList
     from vault_memory.notes.exclusion import Ruleset
-    from vault_memory.notes.model import Chunk
+    from vault_memory.notes.model import Chunk, Finding
 
 _CACHE_CHARACTERS: Final = 64 * 1024 * 1024
 _SCANNERS: Final = 2
+_MANY: Final = 100  # notes from which a second worker earns the 0.3 s that it takes to start
 _DATE_KEYS: Final = ("updated", "modified", "date", "created")
 
 
@@ -61,8 +62,20 @@ class Judge(Protocol):
         """Judge notes, in order."""
         ...
 
+    def start(self) -> None:
+        """Be ready for the first note."""
+        ...
+
     def close(self) -> None:
         """Let go of what it holds."""
+        ...
+
+
+class MakeJudge(Protocol):
+    """Makes what judges notes."""
+
+    def __call__(self, rules: Ruleset, *, allowed: Callable[[RawNote, Finding], bool], max_workers: int) -> Judge:
+        """Return a judge by some rules and releases."""
         ...
 
 
@@ -72,17 +85,15 @@ class Preparer:
     Args:
         vault: To read from.
         allowances: What the operator released.
-        make_judge: Returns what judges notes by some rules; None: the scanner's processes.
+        make_judge: Makes what judges notes.
     """
 
-    def __init__(
-        self, vault: GitVault, allowances: AllowList, make_judge: Callable[[Ruleset], Judge] | None = None
-    ) -> None:
+    def __init__(self, vault: GitVault, allowances: AllowList, make_judge: MakeJudge = Screener) -> None:
         self._vault = vault
         self._allowances = allowances
-        self._make_judge = make_judge or self._screener
-        self._judge: tuple[str, Judge] | None = None
-        self._cache: OrderedDict[tuple[str, str], PreparedNote] = OrderedDict()
+        self._make_judge = make_judge
+        self._judge: tuple[str, int, Judge] | None = None
+        self._cache: OrderedDict[tuple[str, str, str], PreparedNote] = OrderedDict()
         self._cached_characters = 0
 
     def prepare(self, wanted: Iterable[tuple[NotePath, str]], rules: Ruleset) -> Iterator[PreparedNote | Refused]:
@@ -94,7 +105,7 @@ class Preparer:
         """
         by_blob: dict[str, list[NotePath]] = {}
         for path, blob_id in wanted:
-            known = self._cache.get((path.id, blob_id))
+            known = self._cache.get((path.id, blob_id, rules.id))
             if known is not None:
                 yield known
             else:
@@ -115,48 +126,68 @@ class Preparer:
                         under_way.append(RawNote(path, blob_id, data))
                         yield under_way[-1]
 
-        for verdict in self._judge_for(rules).screen_all(raw_notes()):
+        for verdict in self._judge_for(rules, len(by_blob)).screen_all(raw_notes()):
             raw = under_way.popleft()
             if isinstance(verdict, CleanNote):
                 allowed = self._allowances.of(raw.path.id, raw.data)
                 prepared = PreparedNote(verdict, chunk(verdict), self._allowances.tag(raw.data), allowed)
-                self._remember((raw.path.id, raw.blob_id), prepared)
+                self._remember((raw.path.id, raw.blob_id, rules.id), prepared)
                 yield prepared
             else:
                 yield Refused(verdict, self._allowances.tag(raw.data))
         yield from too_large
 
     def judge_stored(
-        self, stored: Iterable[tuple[str, str, str]], rules: Ruleset
-    ) -> Iterator[tuple[RawNote, CleanNote | Quarantined | Excluded]]:
-        """Judge stored texts (id, blob id, text) by rules they may not have seen yet, in order."""
-        under_way: deque[RawNote] = deque()
+        self, stored: Iterable[tuple[str, str]], rules: Ruleset, *, many: bool = False
+    ) -> Iterator[tuple[str, str, Quarantined | Excluded | None]]:
+        """Yield id and text of stored notes, and why rules keep them out: path, secrets or what they say of themselves.
+
+        None: they are let through.
+
+        Args:
+            stored: Pairs of id and text.
+            rules: They may not have been seen by these rules yet.
+            many: Whether a second worker is worth its start.
+        """
+        under_way: deque[tuple[str, str]] = deque()
 
         def raw_notes() -> Iterator[RawNote]:
-            for note_id, blob_id, text in stored:
-                under_way.append(RawNote(NotePath.from_text(note_id), blob_id, text.encode()))
-                yield under_way[-1]
+            for note_id, text in stored:
+                under_way.append((note_id, text))
+                yield RawNote(NotePath.from_text(note_id), "stored", text.encode())
 
-        for verdict in self._judge_for(rules).screen_all(raw_notes()):
-            yield under_way.popleft(), verdict
+        for verdict in self._judge_for(rules, _MANY if many else 1).screen_all(raw_notes()):
+            yield *under_way.popleft(), None if isinstance(verdict, CleanNote) else verdict
 
-    def _screener(self, rules: Ruleset) -> Judge:
-        return Screener(rules, allowed=self._allowances.allows, max_workers=_SCANNERS)
+    def ready(self, wanted: Iterable[tuple[NotePath, str]], rules: Ruleset) -> None:
+        """Start what is needed to prepare notes, so that its start counts for none of them.
 
-    def _judge_for(self, rules: Ruleset) -> Judge:
-        if self._judge is None or self._judge[0] != rules.id:
-            self.close()
-            self._judge = (rules.id, self._make_judge(rules))
-        return self._judge[1]
+        Raises:
+            ScanError: The scanner cannot run at all.
+        """
+        count = sum((path.id, blob_id, rules.id) not in self._cache for path, blob_id in wanted)
+        if count:
+            self._judge_for(rules, count).start()
+
+    def _judge_for(self, rules: Ruleset, notes: int) -> Judge:
+        workers = _SCANNERS if notes >= _MANY else 1
+        if self._judge is None or self._judge[0] != rules.id or self._judge[1] < workers:
+            self._close_judge()
+            judge = self._make_judge(rules, allowed=self._allowances.allows, max_workers=workers)
+            self._judge = (rules.id, workers, judge)
+        return self._judge[2]
+
+    def _close_judge(self) -> None:
+        if self._judge is not None:
+            self._judge[2].close()
+            self._judge = None
 
     def close(self) -> None:
         """End the scanner processes and empty the cache."""
-        if self._judge is not None:
-            self._judge[1].close()
-            self._judge = None
+        self._close_judge()
         self.forget()
 
-    def _remember(self, key: tuple[str, str], prepared: PreparedNote) -> None:
+    def _remember(self, key: tuple[str, str, str], prepared: PreparedNote) -> None:
         self._cache[key] = prepared
         self._cached_characters += 2 * len(prepared.note.text)
         while self._cached_characters > _CACHE_CHARACTERS and len(self._cache) > 1:

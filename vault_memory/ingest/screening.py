@@ -90,6 +90,20 @@ class Screener:
         """End the workers."""
         self.close()
 
+    def start(self) -> None:
+        """Have the workers ready before the first note, so that it does not wait for their imports.
+
+        Raises:
+            ScanError: No worker can be started: nothing may be indexed.
+        """
+        workers = [self._take() for _ in range(self._max_workers)]
+        try:
+            for worker in workers:
+                worker.start()
+        finally:
+            for worker in workers:
+                self._give(worker)
+
     def screen(self, raw: RawNote) -> CleanNote | Quarantined | Excluded:
         """Judge one note.
 
@@ -180,6 +194,10 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._deadline = 0.0
         self._is_owing = False
+
+    def start(self) -> None:
+        """Run the process if it does not run yet."""
+        self._running()
 
     def submit(self, raw: RawNote) -> None:
         """Hand a note over."""

@@ -38,20 +38,21 @@ from vault_memory.ingest.batch import Action, Batch, Item, NoteFailure, NoteOutc
 from vault_memory.ingest.database import open_store
 from vault_memory.ingest.keys import KeyedHash, load_key
 from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, note_date
+from vault_memory.ingest.screening import Screener
 from vault_memory.notes import changes
 from vault_memory.notes.chunking import chunk_ids
 from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file, same_but_for_paths
-from vault_memory.notes.model import CleanNote, EntryKind, Finding, NoteStatus, Quarantined, QuarantineReason
+from vault_memory.notes.model import EntryKind, Excluded, Finding, NoteStatus, Quarantined, QuarantineReason
 from vault_memory.notes.paths import NotePath
 from vault_memory.notes.tokens import document_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from vault_memory.adapters.embedding import Embedder, EmbedText, OnVectors
     from vault_memory.adapters.store import Release, SyncState
-    from vault_memory.ingest.prepare import Judge
+    from vault_memory.ingest.prepare import MakeJudge
     from vault_memory.notes.changes import ManifestEntry, Plan
     from vault_memory.notes.model import TreeEntry
     from vault_memory.settings import EmbedderName, Settings
@@ -189,7 +190,7 @@ class Synchronizer:
         vault: GitVault,
         key: KeyedHash,
         *,
-        make_judge: Callable[[Ruleset], Judge] | None = None,
+        make_judge: MakeJudge = Screener,
     ) -> None:
         """Take over open parts; ``open`` makes them from settings.
 
@@ -198,7 +199,7 @@ class Synchronizer:
             store: An open connection; closed with this object.
             vault: To read from.
             key: Of the keyed hashes.
-            make_judge: Returns what judges notes by some rules; None: the scanner's processes.
+            make_judge: Makes what judges notes; the scanner's processes unless a test does without.
         """
         self.settings = settings
         self.store = store
@@ -209,11 +210,11 @@ class Synchronizer:
         self.may_delete_most = False
         self.spent = Spent()
         self._rules: dict[bytes | None, Ruleset] = {}
-        self._allowances = AllowList(settings.allow_list_file, key, vault=settings.vault)
         # What a commit holds never changes, and a run looks at the same one several times.
         self._rules_of: tuple[str | None, Ruleset] | None = None
         self._tree_of: tuple[str, Sequence[TreeEntry]] | None = None
         self._hints_of: tuple[tuple[str, str], Mapping[str, str]] | None = None
+        self._allowances = AllowList(settings.allow_list_file, key, vault=settings.vault)
         self._preparer = Preparer(vault, self._allowances, make_judge)
 
     @classmethod
@@ -367,13 +368,15 @@ class Synchronizer:
         )
 
     def _manifest(self, rules: Ruleset) -> dict[str, ManifestEntry]:
-        """Read the manifest as it will be once the rules are in force (``_put_in_force``)."""
+        """Read the manifest as it will be once the rules are in force (``_put_in_force``).
+
+        Notes whose release changed count as not looked at, and no others for their sake.
+        """
         manifest = self.store.manifest()
         before = self.store.sync_state().ruleset_id
         if before is not None and before != rules.id and same_but_for_paths(before, rules.id):
             for note_id in self.store.judged_notes(before):
                 manifest[note_id] = replace(manifest[note_id], ruleset_id=rules.id)
-        # Notes whose release changed count as not looked at, and no others for their sake.
         for note_id in self._reconsidered() & manifest.keys():
             manifest[note_id] = replace(manifest[note_id], ruleset_id="")
         return manifest
@@ -494,39 +497,31 @@ class Synchronizer:
         self._allowances.refresh()
         before = self.store.sync_state().ruleset_id
         is_new = before != rules.id
+        only_paths = is_new and before is not None and same_but_for_paths(before, rules.id)
         ended = sorted({one.note_id for one in self._ended_releases()})
         if not is_new and not ended:
             return
-        if not ended and before is not None and same_but_for_paths(before, rules.id):
-            doomed = [note_id for note_id in self.store.row_ids() if _is_out(note_id, rules)]
+        out: list[str] = []
+        settled: list[str] = []
+        if before is not None and only_paths:
+            out = [note_id for note_id in self.store.row_ids() if _is_out(note_id, rules)]
             settled = [note_id for note_id in self.store.judged_notes(before) if not _is_out(note_id, rules)]
-            with self.store.transaction():
-                self.store.delete_rows(doomed)
-                self.store.record_ruleset(rules.id, settled=settled)
-            log.info("ruleset %s in force, %d notes taken out", rules.id, len(doomed))
-            return
-        stored = self.store.stored_texts() if is_new else self._texts_of(ended)
-        refused = [
-            (verdict, self.key.tag(raw.data))
-            for raw, verdict in self._preparer.judge_stored(stored, rules)
-            if not isinstance(verdict, CleanNote)
-        ]
+        judge_all = is_new and not only_paths
+        stored = self.store.stored_texts() if judge_all else ((one, self.store.stored_text(one) or "") for one in ended)
+        doomed: dict[str, tuple[Quarantined | Excluded, str]] = {}
+        for note_id, content, verdict in self._preparer.judge_stored(stored, rules, many=judge_all):
+            if verdict is not None:
+                doomed[note_id] = (verdict, self.key.tag(content.encode()))
         with self.store.transaction():
-            for verdict, tag in refused:
+            for note_id, (verdict, tag) in doomed.items():
                 # Now, not in the run that follows: it will find no rows that say where they had been sent.
                 if isinstance(verdict, Quarantined):
-                    sent = self._sent(verdict.path.id, held_secret=True)
+                    sent = self._sent(note_id, held_secret=True)
                     self.store.write_audit(verdict, ruleset_id=rules.id, content_hmac=tag, sent=sent)
-            self.store.delete_rows([verdict.path.id for verdict, _ in refused])
+            self.store.delete_rows([*out, *doomed])
             if is_new:
-                self.store.record_ruleset(rules.id)
-        log.info("ruleset %s in force, %d notes taken out", rules.id, len(refused))
-
-    def _texts_of(self, note_ids: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-        for note_id in note_ids:
-            text = self.store.stored_text(note_id)
-            if text is not None:
-                yield note_id, "stored", text
+                self.store.record_ruleset(rules.id, settled=settled)
+        log.info("ruleset %s in force, %d notes taken out", rules.id, len(out) + len(doomed))
 
     # -- the steps of a run ------------------------------------------------------------------------------------
 
@@ -563,6 +558,7 @@ class Synchronizer:
         wanted = [
             (item.path, item.blob_id) for item in batch.items if item.kind == "upsert" and item.is_open and item.blob_id
         ]
+        self._preparer.ready(wanted, rules)
         started = time.perf_counter()
         for note in self._preparer.prepare(wanted, rules):
             taken = (time.perf_counter() - started) * 1000
@@ -656,8 +652,10 @@ class Synchronizer:
             held = stored[0] == verdict.blob_id
             if not held and verdict.reason is QuarantineReason.SECRET:
                 text = self.store.stored_text(note_id) or ""
-                ((_, judged),) = self._preparer.judge_stored([(note_id, "stored", text)], rules)
-                held = isinstance(judged, Quarantined)
+                held = any(
+                    isinstance(again, Quarantined)
+                    for _, _, again in self._preparer.judge_stored([(note_id, text)], rules)
+                )
             found = self._sent(note_id, held_secret=held) or found
         return found
 
@@ -712,8 +710,7 @@ class Synchronizer:
             item = items[note.note.path.id]
             try:
                 # All texts, since one with a vector may have been sent under older rules.
-                allowed = {one.rule for one in note.allowed}
-                texts_of_note = embedding_adapter.texts_of(note.note, note.chunks, allowed=allowed)
+                texts_of_note = _texts_of(note)
             except EgressBlocked as error:
                 # Harmless line by line, a secret once title, heading and body stand together.
                 findings = tuple(Finding(rule, error.line, "egress") for rule in error.rules)
@@ -824,7 +821,7 @@ class Synchronizer:
             for note in self._preparer.prepare(wanted[start : start + _REBUILD_NOTES], rules):
                 if isinstance(note, PreparedNote):
                     try:
-                        of_note = embedding_adapter.texts_of(note.note, note.chunks)
+                        of_note = _texts_of(note)
                     except EgressBlocked:
                         continue  # the run that follows quarantines it
                     hashes[note.note.path.id] = {text.text_hash for text in of_note}
@@ -1042,6 +1039,10 @@ def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings:
 
 def _is_out(note_id: str, rules: Ruleset) -> bool:
     return rules.path_exclusion(NotePath.from_text(note_id)) is not None
+
+
+def _texts_of(note: PreparedNote) -> tuple[EmbedText, ...]:
+    return embedding_adapter.texts_of(note.note, note.chunks, allowed={one.rule for one in note.allowed})
 
 
 def _stage_of(embedder: Embedder) -> str:

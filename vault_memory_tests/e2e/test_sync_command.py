@@ -4,8 +4,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
-from vault_memory.adapters.store import Store
 
+from vault_memory.adapters.store import Store
 from vault_memory_tests.e2e.test_commands import NOTE, command
 from vault_memory_tests.fixtures.installation import Installation
 
@@ -68,7 +68,11 @@ def test_another_model_is_refused_until_it_is_accepted(installation: Installatio
     assert "vault-memory sync --full --accept-model" in refused.stderr
     assert ["an-older-model"] == chunks
     assert (0, 2) == (accepted.returncode, json.loads(accepted.stdout)["texts_embedded"])
-    assert (0, 0, 1) == (after.returncode, json.loads(after.stdout)["texts_embedded"], json.loads(after.stdout)["unchanged"])
+    assert (0, 0, 1) == (
+        after.returncode,
+        json.loads(after.stdout)["texts_embedded"],
+        json.loads(after.stdout)["unchanged"],
+    )
     assert "an-older-model" not in scalars(installation, "SELECT DISTINCT model FROM memory_chunk")
 
 

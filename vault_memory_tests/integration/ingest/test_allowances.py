@@ -311,9 +311,9 @@ def test_a_note_whose_secret_was_sent_is_to_be_rotated(
         rules = synchronizer.rules(installation.vault.head)
         verdict = Preparer.judge_stored
 
-        def newer(self: Preparer, stored, rules):
-            changed = ((note, blob, text.replace("tangerine otter umbrella", TOKEN)) for note, blob, text in stored)
-            return verdict(self, changed, rules)
+        def newer(self: Preparer, stored, rules, **options):
+            told = ((note_id, text.replace("tangerine otter umbrella", TOKEN)) for note_id, text in stored)
+            return verdict(self, told, rules, **options)
 
         monkeypatch.setattr(Preparer, "judge_stored", newer)
         rows(installation, "UPDATE sync_state SET ruleset_id = 'older' RETURNING 1")

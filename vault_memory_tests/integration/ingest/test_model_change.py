@@ -1,19 +1,19 @@
 """Another model: bought beside the old vectors, and changed over in one transaction."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 import pytest
+
 from vault_memory import settings as settings_module
 from vault_memory.adapters import migrations
 from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import Store
 from vault_memory.ingest.keys import KeyedHash
 from vault_memory.ingest.sync import Rebuilt, Synchronizer
-
 from vault_memory_tests.fixtures.installation import walk
 from vault_memory_tests.fixtures.rebuild import (
     Contents,
@@ -79,7 +79,7 @@ class Memory:
 
 
 @pytest.fixture
-def memory(make_vault: Callable[..., VaultRepo], database: str, tmp_path: Path) -> Iterator[Memory]:
+def memory(make_vault: Callable[..., VaultRepo], database: str, tmp_path: Path) -> Memory:
     """Six notes, synced with the model ``old``."""
     migrations.migrate(database, "rebuilt")
     files = {
@@ -88,7 +88,7 @@ def memory(make_vault: Callable[..., VaultRepo], database: str, tmp_path: Path) 
     files["01_Projects/empty.md"] = ""
     memory = Memory(make_vault(files=files), database, tmp_path)
     memory.sync(SpottyEmbedder(model="old"))
-    yield memory
+    return memory
 
 
 def test_the_store_ends_as_if_built_with_the_new_model(memory: Memory) -> None:

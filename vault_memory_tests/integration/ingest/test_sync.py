@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+
 from vault_memory.commands.status import status
 from vault_memory.errors import ConfigError
 from vault_memory.ingest.sync import MassDeletionError, Synchronizer
-
 from vault_memory_tests.fixtures.installation import Installation, walk
 from vault_memory_tests.fixtures.rebuild import SpottyEmbedder
 from vault_memory_tests.fixtures.vault import VaultRepo
@@ -302,9 +302,11 @@ def test_a_tree_without_most_notes_is_refused(installation: Installation) -> Non
         installation.vault.delete(f"01_Projects/{number}.md")
     installation.vault.commit()
 
-    with Synchronizer.open(installation.settings) as synchronizer:
-        with pytest.raises(MassDeletionError, match="--allow-mass-deletion"):
-            synchronizer.refuse_mass_deletion(synchronizer.plan())
+    with (
+        Synchronizer.open(installation.settings) as synchronizer,
+        pytest.raises(MassDeletionError, match="--allow-mass-deletion"),
+    ):
+        synchronizer.refuse_mass_deletion(synchronizer.plan())
 
 
 def test_another_vault_is_refused(
@@ -457,8 +459,11 @@ def test_a_run_on_a_wrong_branch_is_refused(installation: Installation) -> None:
     installation.vault.git("rm", "-q", "-r", "--cached", ".")
     installation.vault.git("commit", "-q", "--allow-empty", "-m", "empty")
 
-    with Synchronizer.open(installation.settings) as synchronizer, synchronizer.writer(5, holder="test"):
-        with pytest.raises(MassDeletionError):
-            synchronizer.begin(["01_Projects/1.md"], follow_plan=False, run_id="r")
+    with (
+        Synchronizer.open(installation.settings) as synchronizer,
+        synchronizer.writer(5, holder="test"),
+        pytest.raises(MassDeletionError),
+    ):
+        synchronizer.begin(["01_Projects/1.md"], follow_plan=False, run_id="r")
 
     assert [(12,)] == rows(installation, "SELECT count(*) FROM memory_primary")

@@ -1,6 +1,6 @@
 """Measure the secret scanner on the labelled cases and on crafted notes.
 
-    VAULT_MEMORY_TEST_DATA=/path/to/data python benchmarks/secrets.py
+    VAULT_MEMORY_TEST_DATA=/path/to/data python benchmarks/secret_rules.py
 
 Prints recall and precision, whole and by kind and language, milliseconds a note, and the worst crafted
 100 kB notes. Times are those of the processor, so that other work on the machine does not count. Exits 1 if recall or precision is below 0.97, the median above 5 ms or a crafted note above 3 s.
