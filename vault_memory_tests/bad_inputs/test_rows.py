@@ -148,7 +148,13 @@ def test_row_03_a_token_in_disguise() -> None:
     tags = "".join(chr(0xE0000 + ord(sign)) for sign in GITHUB)
     cyrillic = GITHUB.replace("p", "р").replace("c", "с")
     entities = "".join(f"&#{ord(sign)};" for sign in GITHUB)
-    for text in (*(sign.join((GITHUB[:12], GITHUB[12:])) for sign in "\u200b\u2060\u00ad"), wide, tags, cyrillic, entities):
+    for text in (
+        *(sign.join((GITHUB[:12], GITHUB[12:])) for sign in "\u200b\u2060\u00ad"),
+        wide,
+        tags,
+        cyrillic,
+        entities,
+    ):
         findings = secrets.scan(f"a\n\n{text}\n")
         assert findings, ascii(text[:30])
         assert {3} == {finding.line for finding in findings}
