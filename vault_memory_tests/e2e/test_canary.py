@@ -45,7 +45,7 @@ KEPT_IN = {
     "split": '{canary}: key = "' + TOKEN[:12] + '" + "' + TOKEN[12:] + '"\n',
     "heading": "# {canary} {token}\n\nText.\n",
     "too-large": "{canary}\n" + "x" * 70_000,
-    "undecodable": b"{canary} caf\xe9 {canary}\n",
+    "undecodable": b"{canary} 21\xb0 {canary}\n",
     "nul": b"{canary} a\x00b {canary}\n",
     "front-matter": "---\nprivate: [yes\ntitle: {canary}\n---\n\n{canary}\n",
     "timeout": "{canary} SLEEP\n",
