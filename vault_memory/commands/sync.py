@@ -238,6 +238,8 @@ def _run(
                 result.problem = run.problem
                 if not run.outcomes:
                     return
+        commit = synchronizer.store.sync_state().commit
+        dagster_instance.show_index(settings, instance, commit, opener=lambda _settings: nullcontext(synchronizer))
 
 
 def _refuse_high_price(settings: Settings, synchronizer: Synchronizer, plan: VaultPlan, *, rebuild: bool) -> None:

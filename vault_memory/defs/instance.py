@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -29,7 +29,7 @@ from dagster._core.utils import make_new_run_id
 
 from vault_memory.defs.build import build_definitions
 from vault_memory.defs.liveness import busy_with, owner_mark, reclaim
-from vault_memory.defs.partitions import OWNER_TAG, Names, make_range, range_tags
+from vault_memory.defs.partitions import COMMIT_TAG, DATA_VERSION_TAG, OWNER_TAG, Names, make_range, range_tags
 from vault_memory.defs.resources import Opener, VaultSession, open_synchronizer
 from vault_memory.defs.storage import (
     DSN_VARIABLE,
@@ -178,22 +178,54 @@ def run_in_process(
         _become_writer(instance, names, session, wait, holder=f"sync (process {os.getpid()})")
         bounds = make_range(instance, names.partitions, keys)
         tags = {**range_tags(names, bounds, keys, plan.commit, full=full), OWNER_TAG: owner_mark(run_id)}
-        job = build_definitions(
-            names, resources={names.resource: dg.ResourceDefinition.hardcoded_resource(session)}
-        ).resolve_job_def(names.sync_job)
-        run = instance.create_run_for_job(
-            job,
-            run_id=run_id,
-            # Our own lines say what happens; Dagster's would bury them on a terminal.
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
-            tags={**job.run_tags, **tags},
-            remote_job_origin=_origin(names),
-        )
-        execute_run(InMemoryJob(job), run, instance)
+        _execute(instance, names, session, names.sync_job, run_id=run_id, tags=tags)
         finished = instance.get_run_by_id(run_id)
         succeeded = finished is not None and finished.status is dg.DagsterRunStatus.SUCCESS
         problem = None if succeeded else session.problem or "the run failed; Dagster's UI shows why"
         return InProcessRun(run_id, succeeded, tuple(session.outcomes), problem)
+
+
+def show_index(
+    settings: Settings, instance: dg.DagsterInstance, commit: str | None, *, opener: Opener = open_synchronizer
+) -> None:
+    """Show in the UI what the sensor would: the vault at its commit, and the store counted and checked.
+
+    Args:
+        settings: Of the vault.
+        instance: Dagster's.
+        commit: What the store was brought to.
+        opener: Opens the vault.
+    """
+    names = Names.of(settings)
+    if commit is not None:
+        event = dg.AssetMaterialization(names.vault, metadata={"commit": commit}, tags={DATA_VERSION_TAG: commit})
+        instance.report_runless_asset_event(event)
+    with VaultSession(lambda: settings, opener) as session:
+        _execute(instance, names, session, names.index_job, run_id=make_new_run_id(), tags={COMMIT_TAG: commit or ""})
+
+
+def _execute(
+    instance: dg.DagsterInstance,
+    names: Names,
+    session: VaultSession,
+    job_name: str,
+    *,
+    run_id: str,
+    tags: Mapping[str, str],
+) -> None:
+    """Run a job in this process, as one that the UI can show and repeat."""
+    job = build_definitions(
+        names, resources={names.resource: dg.ResourceDefinition.hardcoded_resource(session)}
+    ).resolve_job_def(job_name)
+    run = instance.create_run_for_job(
+        job,
+        run_id=run_id,
+        # Our own lines say what happens; Dagster's would bury them on a terminal.
+        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        tags={**job.run_tags, **tags},
+        remote_job_origin=_origin(job_name),
+    )
+    execute_run(InMemoryJob(job), run, instance)
 
 
 def _become_writer(
@@ -216,8 +248,8 @@ def _become_writer(
         time.sleep(_POLL_SECONDS)
 
 
-def _origin(names: Names) -> RemoteJobOrigin:
+def _origin(job_name: str) -> RemoteJobOrigin:
     """Return where the UI finds the job of a run that was made here; without it "Re-execute" breaks."""
     target = LoadableTargetOrigin(executable_path=None, module_name=_MODULE)
     location = ManagedGrpcPythonEnvCodeLocationOrigin(target, CODE_LOCATION)
-    return RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), names.sync_job)
+    return RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), job_name)

@@ -148,7 +148,7 @@ def test_dagster_shows_the_partitions(
         "with dg.DagsterInstance.get() as i:\n"
         "    keys = i.get_dynamic_partitions('vault_notes')\n"
         "    done = i.get_materialized_partitions(dg.AssetKey('memory_notes'))\n"
-        "    print(json.dumps([sorted(keys), sorted(done), [r.status.value for r in i.get_runs()]]))\n"
+        "    print(json.dumps([sorted(keys), sorted(done), sorted(r.job_name + ' ' + r.status.value for r in i.get_runs())]))\n"
     )
     exported = command(installation.environment, "env").stdout
     variables = dict(line.removeprefix("export ").split("=", 1) for line in exported.splitlines())
@@ -161,4 +161,4 @@ def test_dagster_shows_the_partitions(
     keys, materialized, statuses = json.loads(done.stdout)
 
     assert ["01_Projects/%2E%2E%2Eodd%2C %22name%22.md", "01_Projects/b.md"] == keys == materialized
-    assert ["SUCCESS"] == statuses
+    assert ["memory_index_job SUCCESS", "vault_sync SUCCESS"] == statuses
