@@ -313,9 +313,9 @@ class Histories(RuleBasedStateMachine):
     @rule(old=st.sampled_from(FOLDERS), new=st.sampled_from(FOLDERS))
     def rename_folder(self, old: str, new: str) -> None:
         """Move all notes of a folder."""
-        for path in self.files():
-            if path.startswith(f"{old}/") and not path.startswith(f"{new}/") and (data := self.take(path)) is not None:
-                self.put(f"{new}/{path.removeprefix(f'{old}/')}", data)
+        moving = [path for path in self.files() if path.startswith(f"{old}/") and not path.startswith(f"{new}/")]
+        for path, data in [(path, self.take(path)) for path in moving]:  # all first: one may be in another's way
+            self.put(f"{new}/{path.removeprefix(f'{old}/')}", data or b"was a link\n")
         self.commit()
 
     @rule(number=picks, kind=st.sampled_from(("symlink", "submodule", "folder")))
