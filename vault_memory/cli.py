@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vault_memory.commands.sync import SyncResult
     from vault_memory.ingest.sync import Estimate, VaultPlan
 
+_MAX_NAMED_FAILURES = 20
 _PIPELINE_MODULES = frozenset(
     {
         "dagster",
@@ -126,12 +127,15 @@ def sync(
         _print_json(result.to_json())
     else:
         _print_sync(result)
-    for source, reason in sorted(result.failures.items()):
-        _note(f"failed: {source}: {reason}")
     for source, notice in sorted(result.rotate.items()):
         _note(f"quarantined: {_shown(source)}: {notice}")
+    if result.notice:
+        _note(f"note: {result.notice}")
     if result.exit_status == VaultMemoryError.exit_status:
-        _note(f"vault-memory: {result.blocked or result.problem}")
+        waiting = f" ({len(result.failures)} notes wait for it)" if result.failures else ""
+        _note(f"vault-memory: {result.blocked or result.problem}{waiting}")
+    else:
+        _print_failures(result)
     sys.exit(result.exit_status)
 
 
@@ -278,6 +282,7 @@ def _print_plan(plan: VaultPlan, estimate: Estimate, *, as_json: bool) -> None:
         "unchanged": plan.unchanged,
         "texts": estimate.texts,
         "texts_reused": estimate.reused,
+        "estimated_tokens": estimate.estimated_tokens,
         "tokens": estimate.tokens,
         "price_usd": estimate.price_usd,
         "refused": estimate.refused,
@@ -289,7 +294,8 @@ def _print_plan(plan: VaultPlan, estimate: Estimate, *, as_json: bool) -> None:
     price = "" if estimate.price_usd is None else f", about ${estimate.price_usd:.4f}"
     click.echo(
         f"would touch {len(plan.note_ids)} notes ({estimate.refused} of them kept out), leave {plan.unchanged}; "
-        f"embed {estimate.texts} texts (at most {estimate.tokens} tokens{price}), reuse {estimate.reused}"
+        f"embed {estimate.texts} texts (about {estimate.estimated_tokens} tokens{price}; at most {estimate.tokens} "
+        f"tokens), reuse {estimate.reused}"
     )
 
 
@@ -298,9 +304,24 @@ def _print_sync(result: SyncResult) -> None:
     happened = ", ".join(f"{counts[name]} {name}" for name in counts if counts[name] > 0 and name != "unchanged")
     click.echo(
         f"{(result.start or 'nothing')[:12]} -> {(result.end or 'nothing')[:12]}: {happened or 'nothing to do'}, "
-        f"{result.unchanged} unchanged; {result.texts_embedded} texts embedded, {result.texts_reused} reused; "
-        f"{result.seconds:.1f} s"
+        f"{result.unchanged} unchanged; {result.texts_embedded} texts embedded{_cost(result)}, "
+        f"{result.texts_reused} reused; {result.seconds:.1f} s"
     )
+
+
+def _cost(result: SyncResult) -> str:
+    if not result.requests:
+        return ""
+    price = "" if result.price_usd is None else f", ${result.price_usd:.4f}"
+    return f" ({result.requests} requests, {result.tokens} tokens{price})"
+
+
+def _print_failures(result: SyncResult) -> None:
+    failures = sorted(result.failures.items())
+    for source, reason in failures[:_MAX_NAMED_FAILURES]:
+        _note(f"failed: {_shown(source)}: {reason}")
+    if len(failures) > _MAX_NAMED_FAILURES:
+        _note(f"failed: {len(failures) - _MAX_NAMED_FAILURES} more; 'vault-memory status' lists all")
 
 
 def _print_status(found: Status) -> None:
@@ -322,9 +343,8 @@ def _print_status(found: Status) -> None:
         click.echo(f"{name:<10} {value}")
     for failure in found.failures:
         due = failure.next_retry.isoformat(timespec="seconds") if failure.next_retry else "after a change or 'sync'"
-        click.echo(
-            f"failed     {_shown(failure.source)}: {failure.step}: {failure.reason} (tried {failure.attempts}, next {due})"
-        )
+        tries = f"(tried {failure.attempts}, next {due})"
+        click.echo(f"failed     {_shown(failure.source)}: {failure.step}: {failure.reason} {tries}")
     for source, notice in found.rotate.items():
         click.echo(f"rotate     {_shown(source)}: {notice}")
 

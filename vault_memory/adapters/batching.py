@@ -1,4 +1,4 @@
-"""How texts are packed into requests, how a refused request is split, how long to wait for the next try.
+"""How texts are counted and packed into requests, how a refused one is split, how long to wait for the next try.
 
 Belongs here: arithmetic. Does not: sending, sleeping or knowing what a text says.
 """
@@ -41,6 +41,15 @@ class Limits:
     max_texts: int
     max_tokens: int
     max_bytes: int
+
+
+def estimated_tokens(text: str) -> int:
+    """Return about how many tokens a text has, for prices; what must hold is bounded by its bytes instead.
+
+    Four ASCII characters, or one character of any other script, count as a token.
+    """
+    ascii_characters = len(text.encode("ascii", "ignore"))
+    return -(-ascii_characters // 4) + len(text) - ascii_characters
 
 
 def pack(texts: Iterable[_Text], limits: Limits) -> Iterator[tuple[_Text, ...]]:

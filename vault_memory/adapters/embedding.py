@@ -19,7 +19,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
-from vault_memory.adapters.batching import Limits, backoff_seconds, halves, pack
+from vault_memory.adapters.batching import Limits, backoff_seconds, estimated_tokens, halves, pack
 from vault_memory.adapters.egress import (
     STORED_DIMENSIONS,
     Answer,
@@ -56,6 +56,10 @@ Vectors = Mapping[str, tuple[float, ...]]
 OnVectors = Callable[[Vectors], None]
 """Called in the caller's thread with each batch as it arrives, so that paid vectors outlive a crash."""
 
+HASHING_NOTICE: Final = (
+    "vectors come from the offline embedder, since no API key was set when this memory was made: "
+    "shared words are found, meanings are not"
+)
 _HASHING_BATCH: Final = 64
 _DECODE_DELAY_SECONDS: Final = 0.005
 _MAX_ANSWER_TRIES: Final = 3
@@ -142,7 +146,7 @@ class EmbedResult:
         vectors: By text hash; empty where the caller asked not to keep them.
         failed: By text hash, why it has no vector.
         embedded: Texts that were embedded.
-        tokens: As the provider counted them, else their upper bounds.
+        tokens: As the provider counted them, else an estimate.
         requests: Sent, failed ones included.
         price_usd: Charged, or computed from the price known; None where none is.
     """
@@ -288,6 +292,8 @@ class OpenAIEmbedder:
         self.pace = pace or Pace()
         self.proven = False
         """Whether a request has succeeded since the last outage; until then one is sent at a time."""
+        self.waited = False
+        """Whether an outage outlasted all tries of a request; until one succeeds, the next calls only knock."""
         self._api_key = None if api_key is None else check_key(api_key)
         self._tls: ssl.SSLContext | None = None
         self.max_texts_per_request = settings.max_batch_texts or endpoint.provider.max_texts
@@ -472,6 +478,9 @@ class _Run:
 
     def _tries(self, job: _Job, error: EmbeddingError) -> int:
         most = self._settings.max_attempts
+        if self._embedder.waited:
+            # A sync of thirty runs waits out its patience once, and not thirty times.
+            return 1
         if isinstance(error, EmbeddingAnswerError):
             # It was paid for: do not buy it six times.
             most = min(most, _MAX_ANSWER_TRIES if job.family is None else _MAX_ANSWER_TRIES_OF_A_PIECE)
@@ -514,10 +523,13 @@ class _Run:
 
     def _accept(self, job: _Job, answer: Answer) -> None:
         self._embedder.proven = True
+        self._embedder.waited = False
         self._successes += 1
         self._barren = 0
         vectors = dict(zip((text.text_hash for text in job.texts), answer.vectors, strict=True))
-        tokens = answer.tokens if answer.tokens is not None else sum(text.token_bound for text in job.texts)
+        tokens = answer.tokens
+        if tokens is None:
+            tokens = sum(estimated_tokens(text.text) for text in job.texts)
         result = self.result
         result.embedded += len(vectors)
         result.tokens += tokens
@@ -546,7 +558,11 @@ class _Run:
             self._give_up(job, error, stop=True)
         else:
             hint = "every text so far was refused, check embedding.model and embedding.dimensions"
-            self._give_up(job, EmbeddingDenied(f"{error}: {hint}"), stop=True)
+            denied = EmbeddingDenied(f"{error}: {hint}")
+            # Nor was it the texts before: they are tried again once the setting is mended.
+            rejected = [text for text, reason in self.result.failed.items() if isinstance(reason, EmbeddingRejected)]
+            self.result.failed.update(dict.fromkeys(rejected, denied))
+            self._give_up(job, denied, stop=True)
 
     def _split(self, job: _Job, family: _Family | None) -> None:
         first, second = halves(job.texts)
@@ -568,6 +584,7 @@ class _Run:
         if stop:
             self._down = error
             self._embedder.proven = False
+            self._embedder.waited = isinstance(error, EmbeddingUnavailable)
 
     def _fail(self, job: _Job, error: EmbeddingError) -> None:
         self.result.failed.update(dict.fromkeys((text.text_hash for text in job.texts), error))

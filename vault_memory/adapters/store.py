@@ -162,6 +162,7 @@ class Failure(NamedTuple):
 
     source: str
     step: str | None
+    error_class: str | None
     reason: str | None
     attempts: int
     next_retry: datetime | None
@@ -298,6 +299,13 @@ class Store:
             raise StoreError("the table sync_state is empty; restore it from a dump")
         return SyncState(*row)
 
+    def record_owner(self, *, vault: str, key_fingerprint: str) -> None:
+        """Record whose memory this is."""
+        with translated():
+            self._connection.execute(
+                "UPDATE sync_state SET vault = %s, key_fingerprint = %s, updated_at = now()", [vault, key_fingerprint]
+            )
+
     def record_identity(
         self, *, vault: str, embedder: str, model: str, dimensions: int, base_url: str | None, key_fingerprint: str
     ) -> None:
@@ -408,7 +416,7 @@ class Store:
         """The failed notes with their reasons, by path."""
         with translated(), self._connection.cursor() as cursor:
             rows = cursor.execute(
-                """SELECT id, step, reason, attempts, next_retry_at FROM note_state
+                """SELECT id, step, error_class, reason, attempts, next_retry_at FROM note_state
                    WHERE status = 'failed' ORDER BY id"""
             ).fetchall()
         return [Failure(*row) for row in rows]

@@ -64,6 +64,7 @@ class Status:
                 {
                     "source": failure.source,
                     "step": failure.step,
+                    "class": failure.error_class,
                     "reason": failure.reason,
                     "attempts": failure.attempts,
                     "next_retry": failure.next_retry.isoformat() if failure.next_retry else None,

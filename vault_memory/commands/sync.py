@@ -39,10 +39,12 @@ class SyncResult:
         texts_embedded: Texts sent to the embedder.
         tokens: As the provider counted them.
         requests: Sent to the provider.
+        price_usd: What they cost; None where no price is known.
         problem: Why a run broke off, one line.
-        blocked: Why nothing could be embedded, if that is a matter of settings.
+        blocked: Why nothing more could be embedded, if that is a matter of settings.
         rebuild_failures: Notes that a change of model could not embed.
         rotate: By note that was quarantined now and had been embedded before: by whom and when.
+        notice: What there is to know of the embedder.
     """
 
     start: str | None
@@ -53,12 +55,13 @@ class SyncResult:
     texts_reused: int = 0
     tokens: int = 0
     requests: int = 0
-    price_usd: float = 0.0
+    price_usd: float | None = 0.0
     seconds: float = 0.0
     problem: str | None = None
     blocked: str | None = None
     rebuild_failures: Mapping[str, NoteFailure] = field(default_factory=dict)
     rotate: dict[str, str] = field(default_factory=dict)
+    notice: str | None = None
 
     @property
     def counts(self) -> Counter[str]:
@@ -100,7 +103,7 @@ class SyncResult:
             "texts_reused": self.texts_reused,
             "tokens": self.tokens,
             "requests": self.requests,
-            "price_usd": round(self.price_usd, 6),
+            "price_usd": None if self.price_usd is None else round(self.price_usd, 6),
             "seconds": round(self.seconds, 3),
             "rotate": [{"source": source, "notice": notice} for source, notice in sorted(self.rotate.items())],
             "failures": [{"source": source, "reason": reason} for source, reason in sorted(self.failures.items())],
@@ -199,6 +202,7 @@ def _closed(result: SyncResult, synchronizer: Synchronizer, started: float) -> S
     }
     if synchronizer.embedder_error is not None:
         result.blocked = str(synchronizer.embedder_error)
+    result.notice = synchronizer.notice
     result.seconds = time.monotonic() - started
     return result
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from pgvector import Vector
 
 from vault_memory.adapters import embedding as embedding_adapter
+from vault_memory.adapters.batching import estimated_tokens
 from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import ChunkRow, NoteRow, NoteState, Sent, Store
 from vault_memory.errors import (
@@ -117,13 +118,15 @@ class Estimate:
     Attributes:
         texts: Texts without a vector.
         reused: Texts with one.
-        tokens: Upper bound of the tokens of the former.
-        price_usd: What they would cost; None where no price is known.
+        estimated_tokens: Tokens of the former, as far as they can be told without the model's own tokenizer.
+        tokens: Upper bound of them.
+        price_usd: What the estimate would cost; None where no price is known.
         refused: Notes that would be quarantined or excluded.
     """
 
     texts: int
     reused: int
+    estimated_tokens: int
     tokens: int
     price_usd: float | None
     refused: int
@@ -149,7 +152,17 @@ class Spent:
     texts: int = 0
     tokens: int = 0
     requests: int = 0
-    price_usd: float = 0.0
+    price_usd: float | None = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        """Add up; a price that is not known stays unknown."""
+        known = self.price_usd is not None and other.price_usd is not None
+        return Spent(
+            self.texts + other.texts,
+            self.tokens + other.tokens,
+            self.requests + other.requests,
+            (self.price_usd or 0.0) + (other.price_usd or 0.0) if known else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +222,7 @@ class Synchronizer:
         self.embedder_error: ConfigError | None = None
         self.may_delete_most = False
         self.spent = Spent()
+        self._chooses = False  # whether nothing was recorded when the embedder was opened
         self._rules: dict[bytes | None, Ruleset] = {}
         # What a commit holds never changes, and a run looks at the same one several times.
         self._rules_of: tuple[str | None, Ruleset] | None = None
@@ -241,6 +255,7 @@ class Synchronizer:
             self = cls(settings, store, vault, key)
             self._allowances.refresh()
             self._open_embedder(state, accept_model=accept_model)
+            self._chooses = state.model is None
             cleanup.pop_all()
         return self
 
@@ -252,11 +267,25 @@ class Synchronizer:
             if state.model is None:
                 raise
             self.embedder_error = error
-            return
-        if state.model is None:
-            self._record_identity(self.embedder)
 
-    def _record_identity(self, embedder: Embedder) -> None:
+    def _record_identity(self, *, embedder: bool) -> None:
+        """Record whose memory this is, and how its vectors are made, where the database does not say so yet.
+
+        Not when it is opened: a look (``--dry-run``, a sensor's tick) before the key is set must not bind the
+        memory to the offline embedder for good. Call it as the writer.
+        """
+        state = self.store.sync_state()
+        if state.key_fingerprint is None:
+            self.store.record_owner(vault=str(self.vault.path), key_fingerprint=self.key.fingerprint)
+        if not embedder or self.embedder is None:
+            return
+        identity = embedding_adapter.identity_of(self.embedder)
+        if state.model is None:
+            self._write_identity(self.embedder)
+        elif self._chooses and _recorded(state) != identity:
+            self._open_embedder(state, accept_model=False)  # somebody else was first
+
+    def _write_identity(self, embedder: Embedder) -> None:
         self.store.record_identity(
             vault=str(self.vault.path),
             embedder=embedder.name,
@@ -275,6 +304,14 @@ class Synchronizer:
             and recorded is not None
             and embedding_adapter.identity_of(self.embedder) != recorded
         )
+
+    @property
+    def notice(self) -> str | None:
+        """What a user should know of the embedder on every use: that it is the offline one, unless asked for."""
+        embedder = self.embedder
+        if embedder is None or embedder.name != "hashing" or self.settings.embedding.embedder == "hashing":
+            return None
+        return embedding_adapter.HASHING_NOTICE
 
     def close(self) -> None:
         """Close the connection and end the scanner process."""
@@ -455,6 +492,7 @@ class Synchronizer:
     def _settle(self) -> None:
         plan = self.plan()
         rules = self.rules(plan.commit)
+        self._record_identity(embedder=False)
         self._put_in_force(rules)
         if plan.gone:
             self.store.drop_states(plan.gone)
@@ -541,6 +579,7 @@ class Synchronizer:
         self.refuse_mass_deletion(plan)
         self.store.record_start()
         rules = self.rules(plan.commit)
+        self._record_identity(embedder=True)
         self._put_in_force(rules)
         notes = frozenset(
             entry.path.id
@@ -684,7 +723,7 @@ class Synchronizer:
             texts = self._missing_texts(part, batch, known, items)
             if not texts:
                 continue
-            if self.embedder is None:
+            if self.embedder is None or self.embedder_error is not None:
                 error = self.embedder_error or ConfigError("no embedder is configured")
                 failed.update(dict.fromkeys((text.text_hash for text in texts), error))
                 continue
@@ -695,7 +734,14 @@ class Synchronizer:
         for item in waiting:
             errors = [failed[text_hash] for text_hash in item.hashes if text_hash in failed]
             if errors and items[item.note_id].is_open:
-                items[item.note_id] = replace(items[item.note_id], failure=_failure("embed", errors[0]))
+                # A note with one text that will never pass is not tried again for the sake of its others.
+                worst = next((error for error in errors if not _is_retryable(error)), errors[0])
+                current = items[item.note_id]
+                items[item.note_id] = replace(
+                    current,
+                    embedded=max(0, current.embedded - len(failed.keys() & item.hashes)),
+                    failure=_failure("embed", worst),
+                )
         return batch.with_items(tuple(items.values()))
 
     def _missing_texts(
@@ -738,21 +784,19 @@ class Synchronizer:
 
     def _pay(self, texts: Sequence[EmbedText], embedder: Embedder, stage: OnVectors) -> Mapping[str, VaultMemoryError]:
         result = embedder.embed(texts, on_vectors=stage, keep_vectors=False)
-        spent = Spent(result.embedded, result.tokens, result.requests, result.price_usd or 0.0)
-        self.spent = Spent(
-            self.spent.texts + spent.texts,
-            self.spent.tokens + spent.tokens,
-            self.spent.requests + spent.requests,
-            self.spent.price_usd + spent.price_usd,
-        )
+        spent = Spent(result.embedded, result.tokens, result.requests, result.price_usd)
+        self.spent += spent
         if spent.requests:
             self.store.record_usage(
                 model=embedder.model,
                 texts=spent.texts,
                 tokens=spent.tokens,
                 requests=spent.requests,
-                price_usd=spent.price_usd,
+                price_usd=spent.price_usd or 0.0,
             )
+        # Refused for the key, the account or an address: the rest of this process would only knock again. Whatever
+        # needs no embedding is still carried out.
+        self.embedder_error = result.denied or self.embedder_error
         return result.failed
 
     # -- another model -----------------------------------------------------------------------------------------
@@ -798,7 +842,7 @@ class Synchronizer:
         with self.store.transaction():
             self._clear_stage()
             self.store.flip_vectors(stage, embedder.model, embedder.dimensions)
-            self._record_identity(embedder)
+            self._write_identity(embedder)
             for done in self.persist(batch):  # what changed since the last sync: its old rows went with the old model
                 log.info("%s: %s", _one_line(done.note_id), done.action)
         self.finish()
@@ -836,31 +880,39 @@ class Synchronizer:
             raise self.embedder_error or ConfigError("no embedder is configured")
         dimensions = self.embedder.dimensions
         all_texts: set[str] = set()
-        sent = tokens = 0
+        sent = tokens = bound = 0
         for _, hashes, texts in self._rebuild_slices(plan, _stage_of(self.embedder), dimensions):
             all_texts.update(*hashes.values())
             sent += len(texts)
-            tokens += sum(text.token_bound for text in texts)
-        return Estimate(sent, len(all_texts) - sent, tokens, self.embedder.price_usd(tokens), 0)
+            tokens += sum(estimated_tokens(text.text) for text in texts)
+            bound += sum(text.token_bound for text in texts)
+        return Estimate(sent, len(all_texts) - sent, tokens, bound, self.embedder.price_usd(tokens), 0)
 
     def estimate(self, plan: VaultPlan) -> Estimate:
         """Say what carrying out a plan would send; scans the notes, writes and sends nothing."""
         model, dimensions = self._model()
         rules = self.rules(plan.commit)
-        hashes: dict[str, int] = {}
+        hashes: dict[str, tuple[int, int]] = {}
         refused = 0
         wanted = [
             (action.path, action.blob_id) for action in plan.work.actions if not isinstance(action, changes.Forget)
         ]
         for note in self._preparer.prepare(wanted, rules):
             if isinstance(note, PreparedNote):
-                hashes.update({part.text_hash: part.token_bound for part in note.chunks if part.embed_text})
+                hashes.update(
+                    {
+                        part.text_hash: (estimated_tokens(part.embed_text), part.token_bound)
+                        for part in note.chunks
+                        if part.embed_text
+                    }
+                )
             else:
                 refused += 1
         known = self.store.known_vectors(sorted(hashes), model, dimensions)
-        tokens = sum(bound for text_hash, bound in hashes.items() if text_hash not in known)
+        missing = [hashes[text_hash] for text_hash in hashes if text_hash not in known]
+        tokens = sum(likely for likely, _ in missing)
         price = self.embedder.price_usd(tokens) if self.embedder else None
-        return Estimate(len(hashes) - len(known), len(known), tokens, price, refused)
+        return Estimate(len(missing), len(known), tokens, sum(bound for _, bound in missing), price, refused)
 
     def persist(self, batch: Batch) -> Iterator[NoteOutcome]:
         """Write each note in a transaction of its own, and yield what became of it."""
@@ -921,7 +973,7 @@ class Synchronizer:
         model, dimensions = self._model()
         prepared = next(iter(self._preparer.prepare([(item.path, item.blob_id or "")], self.rules(batch.commit))))
         if not isinstance(prepared, PreparedNote):
-            raise StoreError("the scanner changed its mind about this note; run vault-memory sync again")
+            raise VerdictChanged("the scanner changed its mind about this note; the next try looks again")
         note, document = prepared.note, prepared.note.document
         with self.store.transaction():
             vectors = self.store.vectors(item.hashes, model, dimensions)
@@ -1021,6 +1073,10 @@ class MassDeletionError(VaultError):
     """HEAD lacks most of the notes that are in memory."""
 
 
+class VerdictChanged(StoreError, Retryable):
+    """A note that passed the scan does not pass it any more when it is to be written: a slow machine, perhaps."""
+
+
 class EmbeddingVectorsGone(EmbeddingError, Retryable):
     """Vectors that the embed step had staged are not there any more when they are to be written."""
 
@@ -1059,8 +1115,11 @@ def _recorded(state: SyncState) -> embedding_adapter.RecordedIdentity | None:
 
 
 def _failure(step: str, error: VaultMemoryError) -> NoteFailure:
-    retryable = isinstance(error, (Retryable, ConfigError))
-    return NoteFailure(step, type(error).__name__, str(error), retryable=retryable)
+    return NoteFailure(step, type(error).__name__, str(error), retryable=_is_retryable(error))
+
+
+def _is_retryable(error: VaultMemoryError) -> bool:
+    return isinstance(error, (Retryable, ConfigError))
 
 
 def _items(plan: Plan, note_ids: Sequence[str], notes: Collection[str]) -> tuple[Item, ...]:

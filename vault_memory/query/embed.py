@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from vault_memory.settings import Settings
 
 TIMEOUT_SECONDS: Final = 10.0
+HASHING_NOTICE: Final = (
+    "vectors come from the offline embedder, since no API key was set when this memory was made: "
+    "shared words are found, meanings are not"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from vault_memory.notes.tokens import query_terms, quote_lexeme, tokenize
 from vault_memory.query import verify
 from vault_memory.query.cleaning import FLAGS, clean
 from vault_memory.query.database import connect, fetch, storable
-from vault_memory.query.embed import RecordedEmbedder, embed_query
+from vault_memory.query.embed import HASHING_NOTICE, RecordedEmbedder, embed_query
 from vault_memory.query.fusion import Candidate, fuse, script_of
 
 if TYPE_CHECKING:
@@ -174,6 +174,8 @@ def search(
         if notice:
             notices.append(notice)
             mode = "keyword"
+        elif recorded.name == "hashing" and settings.embedding.embedder != "hashing":
+            notices.append(HASHING_NOTICE)
         rows = fetch(session, "search", {**_legs(question, mode, vector), **filters, "pool": _POOL})
         allowed = allowed_rules(session, {row["note_id"] for row in rows if row["note_id"]})
     commit: str | None = rows[0]["indexed_commit"] if rows else None

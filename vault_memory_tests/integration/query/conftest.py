@@ -13,7 +13,9 @@ from vault_memory.settings import Settings
 @pytest.fixture
 def query_settings(database: str, reader_dsn: str, tmp_path: Path) -> Settings:
     """The read-only role, no vault at hand."""
-    settings = settings_module.load({"HOME": str(tmp_path), "VAULT_MEMORY_QUERY_DSN": reader_dsn})
+    settings = settings_module.load(
+        {"HOME": str(tmp_path), "VAULT_MEMORY_QUERY_DSN": reader_dsn, "VAULT_MEMORY_EMBEDDER": "hashing"}
+    )
     return replace(settings, dsn=None)
 
 
