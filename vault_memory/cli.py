@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -258,6 +259,50 @@ def quarantine_erase(*, as_json: bool) -> None:
         f"{len(done.tables)} tables written anew: {done.bytes_before / 1e6:.1f} -> {done.bytes_after / 1e6:.1f} MB; "
         f"{done.staged} staged vectors dropped; {wal}"
     )
+
+
+@cli.command("eval")
+@click.argument("questions", type=click.Path(path_type=Path))
+@click.option("--mode", default="hybrid", show_default=True, type=click.Choice(["hybrid", "vector", "keyword"]))
+@click.option(
+    "-k", "--k", type=click.IntRange(1, 100), default=5, show_default=True, help="Hits that go into the block."
+)
+@click.option(
+    "--compare", metavar="A,B", help="Two settings side by side, such as hybrid,keyword or hybrid:5,hybrid:8."
+)
+@click.option("--min-recall", type=click.FloatRange(0, 1), metavar="X", help="Exit 1 if Recall@5 is below this.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Also draw it, as .html or .svg.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def evaluate(
+    *,
+    questions: Path,
+    mode: str,
+    k: int,
+    compare: str | None,
+    min_recall: float | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure how well the memory answers QUESTIONS, a JSONL file of 'query' and 'sources'."""
+    from vault_memory.commands import evaluate as command  # noqa: PLC0415 - only here
+    from vault_memory.query.evaluation import parse_setting  # noqa: PLC0415 - as above
+
+    names = compare.split(",") if compare else [f"{mode}:{k}"]
+    report = command.run(
+        settings_module.load(),
+        questions,
+        asked=[parse_setting(name) for name in names],
+        min_recall=min_recall,
+        plot=plot,
+    )
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        for line in command.table(report):
+            click.echo(_shown(line))
+    if not report.passed:
+        _note(f"vault-memory: Recall@5 is {report.recall:.3f}, below {min_recall}")
+        sys.exit(1)
 
 
 def _note(line: str) -> None:

@@ -5,7 +5,7 @@ Belongs here: every name a user may set, its default and its check. This is the 
 
 The environment wins over the file. The file is TOML, named by ``VAULT_MEMORY_CONFIG`` or
 ``~/.config/vault-memory/config.toml``; its keys are the names below without their prefix, in lower case,
-with ``[embedding]``, ``[scan]`` and ``[sync]`` as tables.
+with ``[embedding]``, ``[scan]``, ``[sync]`` and ``[eval]`` as tables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import stat
 import subprocess
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
@@ -115,6 +115,19 @@ class SyncSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class EvalSettings:
+    """The check of ``memory_index`` that asks questions whose notes are known.
+
+    Attributes:
+        questions: File as for ``vault-memory eval``, relative to the configuration file; None: no such check.
+        min_recall: Recall@5 below this fails the check.
+    """
+
+    questions: Path | None = None
+    min_recall: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting of one source set.
 
@@ -142,6 +155,7 @@ class Settings:
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     scan: ScanSettings = field(default_factory=ScanSettings)
     sync: SyncSettings = field(default_factory=SyncSettings)
+    eval: EvalSettings = field(default_factory=EvalSettings)
 
     @property
     def dagster_home(self) -> Path:
@@ -209,6 +223,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         embedding=_embedding(reader),
         scan=reader.table("scan", ScanSettings),
         sync=reader.table("sync", SyncSettings),
+        eval=_eval(reader),
     )
     reader.refuse_unknown()
     if not settings.schema.isidentifier() or not settings.schema.isascii() or not settings.schema.islower():
@@ -242,7 +257,15 @@ def _embedding(reader: _Reader) -> EmbeddingSettings:
     return EmbeddingSettings(**values)
 
 
-_Table = TypeVar("_Table", EmbeddingSettings, ScanSettings, SyncSettings)
+def _eval(reader: _Reader) -> EvalSettings:
+    given = reader.table("eval", EvalSettings)
+    if given.min_recall > 1:
+        raise ConfigError("eval.min_recall: want a number from 0 to 1")
+    questions = given.questions
+    return given if questions is None else replace(given, questions=reader.config_file.absolute().parent / questions)
+
+
+_Table = TypeVar("_Table", EmbeddingSettings, ScanSettings, SyncSettings, EvalSettings)
 
 
 @dataclass(slots=True)

@@ -46,7 +46,9 @@ SELECT state.commit AS indexed_commit, l.chunk_id, l.note_id, l.source, l.title,
        k.rank AS keyword_rank, k.score AS keyword_score,
        CASE WHEN %(prefix)s::text IS NULL THEN coalesce(
            (SELECT sum(t.idf) FROM term t WHERE l.keywords @@ t.lexeme::tsquery) / weight.mass, 0)
-           ELSE coalesce(k.score, 0) END AS coverage
+           ELSE coalesce(k.score, 0) END AS coverage,
+       -- Once is enough: with the first hit of either leg.
+       CASE WHEN 1 IN (v.rank, k.rank) THEN (SELECT json_object_agg(dimension, idf) FROM term) END AS term_idf
 FROM sync_state state
 CROSS JOIN weight
 LEFT JOIN (candidate JOIN memory_live l USING (chunk_id)) ON TRUE

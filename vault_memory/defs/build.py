@@ -11,7 +11,7 @@ import dagster as dg
 
 from vault_memory import settings
 from vault_memory.defs.assets import build_index, build_notes, build_vault
-from vault_memory.defs.checks import build_index_checks
+from vault_memory.defs.checks import build_evaluation_check, build_index_checks
 from vault_memory.defs.jobs import build_index_job, build_sync_job
 from vault_memory.defs.partitions import Names
 from vault_memory.defs.resources import VaultMemoryResource, hand_over
@@ -24,6 +24,7 @@ def build_definitions(
     resources: Mapping[str, Any] | None = None,
     poll_seconds: float = POLL_SECONDS,
     tick_seconds: float = TICK_SECONDS,
+    with_evaluation: bool | None = None,
 ) -> dg.Definitions:
     """Build the definitions of one source set.
 
@@ -32,15 +33,19 @@ def build_definitions(
         resources: In place of the resources of the same keys.
         poll_seconds: Between two looks at HEAD inside a tick of the sensor.
         tick_seconds: How long a tick of the sensor waits for a commit.
+        with_evaluation: Whether there is a check that asks questions; None: if the settings are read and name some.
 
     Raises:
         ConfigError: The settings are needed and malformed.
     """
-    names = Names.of(settings.load()) if names is None else names
+    if names is None:
+        given = settings.load()
+        names = Names.of(given)
+        with_evaluation = given.eval.questions is not None if with_evaluation is None else with_evaluation
     jobs = [build_sync_job(names), build_index_job(names)]
     return dg.Definitions(
         assets=[build_vault(names), build_notes(names), build_index(names)],
-        asset_checks=[build_index_checks(names)],
+        asset_checks=[build_index_checks(names), *([build_evaluation_check(names)] if with_evaluation else [])],
         jobs=jobs,
         sensors=[build_head_sensor(names, jobs, poll_seconds=poll_seconds, tick_seconds=tick_seconds)],
         resources={

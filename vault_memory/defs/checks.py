@@ -1,18 +1,26 @@
 """Checks of the store as a whole, shown with the ``memory_index`` asset.
 
-Belongs here: what makes a count good or bad. Does not: counting (``ingest.sync``).
+Belongs here: what makes a count or a figure good or bad. Does not: counting (``ingest.sync``) and measuring
+(``query.evaluation``).
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from vault_memory.defs.assets import translated
 from vault_memory.defs.partitions import Names
 from vault_memory.defs.resources import VaultSession
+from vault_memory.errors import ConfigError, VaultMemoryError
+
+if TYPE_CHECKING:
+    from vault_memory.query.evaluation import Evaluation
 
 NO_ORPHANS = "no_orphans"
 MATCHES_HEAD = "matches_head"
 NO_QUARANTINE_LEAK = "no_quarantine_leak"
+ANSWERS_QUESTIONS = "answers_questions"
 
 
 def build_index_checks(names: Names) -> dg.AssetChecksDefinition:
@@ -52,3 +60,52 @@ def build_index_checks(names: Names) -> dg.AssetChecksDefinition:
             )
 
     return memory_index_checks
+
+
+def build_evaluation_check(names: Names) -> dg.AssetChecksDefinition:
+    """Return the check that asks the configured questions; Dagster plots its figures over time."""
+
+    @dg.asset_check(
+        name=ANSWERS_QUESTIONS,
+        asset=names.index,
+        description="The memory answers the configured questions ([eval] in the configuration) well enough.",
+        required_resource_keys={names.resource},
+    )
+    def answers_questions(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        session: VaultSession = getattr(context.resources, names.resource)
+        with translated(session):
+            try:
+                measured = _evaluation(session)
+            except VaultMemoryError as error:
+                # Not a failure of the run: what is in memory was counted and is as good as before.
+                return dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, description=str(error))
+        figures = {name.replace("@", "_at_"): one.value for name, one in measured.overall.measures.items()}
+        # An observation too: the asset's plots are drawn from those, a check's history is a list.
+        context.op_execution_context.log_event(dg.AssetObservation(names.index, metadata=figures))
+        recall, wanted = measured.overall.measures["recall@5"], session.settings.eval.min_recall
+        passed = recall.value >= wanted
+        return dg.AssetCheckResult(
+            passed=passed,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={
+                **figures,
+                "recall_at_5_low": recall.low,
+                "recall_at_5_high": recall.high,
+                "questions": measured.overall.questions,
+                "answered_by_keywords_alone": measured.degraded,
+                "min_recall": wanted,
+                "missed": ", ".join(measured.missed),
+            },
+            description=None if passed else "Recall@5 is below min_recall; 'vault-memory eval' shows the slices",
+        )
+
+    return answers_questions
+
+
+def _evaluation(session: VaultSession) -> "Evaluation":
+    from vault_memory.query.evaluation import Setting, evaluate, read_questions  # noqa: PLC0415 - no webserver needs it
+
+    questions = session.settings.eval.questions
+    if questions is None:
+        raise ConfigError("no questions are configured any more: reload the definitions")
+    return evaluate(read_questions(questions), Setting(), session.settings)

@@ -70,6 +70,23 @@ def tokenize(text: str) -> list[str]:
     return tokens
 
 
+def positions(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield each token with the place in ``text`` that it was read from: ``(token, start, end)``.
+
+    A piece of an identifier stands where its whole does. Positions are those of the text as given, although tokens
+    are normalised, which may change lengths. Input beyond ``MAX_TEXT_CHARACTERS`` is left out.
+    """
+    for match in _RUN.finditer(text, 0, MAX_TEXT_CHARACTERS):
+        tokens = list(_tokens(match.group()))
+        start, end = match.span()
+        is_paired = match["cjk"] is not None and len(tokens) == max(1, end - start - 1)
+        for number, token in enumerate(tokens):
+            if is_paired:
+                yield token, start + number, min(start + number + 2, end)
+            else:
+                yield token, start, end
+
+
 def dimension(token: str) -> int:
     """Return the place of a token in ``term_weights`` and in ``memory_term``: 0 to 2^29 - 1.
 

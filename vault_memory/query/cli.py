@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from vault_memory import __version__
-from vault_memory.errors import VaultMemoryError
+from vault_memory import settings as settings_module
+from vault_memory.errors import MissingExtraError, VaultMemoryError
 from vault_memory.query import reading
 from vault_memory.query.cleaning import clean, one_line
 from vault_memory.query.context import DEFAULT_MAX_CHARS, check_max_chars, render
@@ -132,6 +133,18 @@ def _expand(*, chunk: str, whole_note: bool, output: str, max_chars: int) -> Non
     """Read the section around a hit, by its chunk_id."""
     check_max_chars(max_chars)
     _show(reading.expand(chunk, whole_note=whole_note), output, max_chars)
+
+
+@cli.command("mcp")
+def _mcp() -> None:
+    """Serve search, get, related, expand and status over stdio, for agents that speak MCP."""
+    try:
+        from vault_memory.query import mcp  # noqa: PLC0415 - the SDK takes most of a second
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "mcp":
+            raise
+        raise MissingExtraError("the MCP server", "mcp") from None
+    mcp.serve(settings_module.load())
 
 
 def _show(result: SearchResult, output: str, max_chars: int) -> None:

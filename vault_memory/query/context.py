@@ -14,15 +14,17 @@ import json
 import os
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from vault_memory.errors import QueryError
-from vault_memory.notes.tokens import query_terms
+from vault_memory.notes.tokens import positions, query_terms
 from vault_memory.query.cleaning import FLAGS, clean, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from vault_memory.query.search import Hit, SearchResult
 
@@ -39,6 +41,9 @@ _CUT: Final = "…"
 _WANTED_CHARACTERS: Final = (300, 240, 180)
 _FIRST_ITEM_SHARE: Final = 0.5
 _ALIGN_CHARACTERS: Final = 60
+# Within this many characters, words of the question count as standing together: a long sentence, a short paragraph.
+_CLUSTER_CHARACTERS: Final = 160
+_MAX_MATCHES: Final = 2_000
 
 _ESCAPED = re.compile("[<>&\uff06\uff1c\uff1e\ufe60\ufe64\ufe65\x7f-\x9f\u2028\u2029]")
 _SENTENCE_END = re.compile(r"[.!?]\s+|[。！？；\n]\s*")
@@ -65,9 +70,40 @@ def render(result: SearchResult, max_chars: int = DEFAULT_MAX_CHARS) -> str:
     header = header[: len(_HEADER) + (_NOTICE_CHARACTERS if max_chars > 2 * MIN_MAX_CHARS else 0)].rstrip()
     count = len(result.items)
     budget = max_chars - len(_open_tag(count, count)) - len(header) - 1 - len(_CLOSE)
-    drafts = _choose([_Draft.of(hit, result.query, max_chars) for hit in result.items], budget)
+    drafts = _choose(_drafts(result, max_chars), budget)
     lines = [draft.line(number) for number, draft in enumerate(drafts, start=1)]
     return "\n".join([_open_tag(len(lines), count - len(lines)) + header, *lines, _CLOSE])
+
+
+def shorten(result: SearchResult, max_chars: int = DEFAULT_MAX_CHARS) -> SearchResult:
+    """Return what the block of this budget shows as a result: cleaned excerpts, without the hits that do not fit.
+
+    For readers that take structured data: they are shown no more, and nothing else, than readers of the block.
+    Lines, ids and hashes remain those of the whole chunk.
+
+    Raises:
+        QueryError: ``max_chars`` is no whole number of at least 512.
+    """
+    check_max_chars(max_chars)
+    drafts = _choose(_drafts(result, max_chars), max_chars) if result.items else []
+    return replace(
+        result,
+        items=tuple(
+            replace(
+                hit,
+                source=one_line(hit.source),
+                title=one_line(hit.title),
+                heading_path=one_line(hit.heading_path),
+                duplicates=tuple(one_line(source) for source in hit.duplicates),
+                text=draft.excerpt(),
+            )
+            for hit, draft in zip(result.items, drafts, strict=False)
+        ),
+    )
+
+
+def _drafts(result: SearchResult, max_chars: int) -> list[_Draft]:
+    return [_Draft.of(hit, result.query, max_chars, result.term_weights) for hit in result.items]
 
 
 def check_max_chars(max_chars: object) -> None:
@@ -100,13 +136,14 @@ class _Draft:
     stale: bool
     relation: tuple[str, ...]
     text: str = field(repr=False)
-    focus: int
+    matches: tuple[_Match, ...] = field(repr=False)
     need: int
     grant: int = 0
 
     @classmethod
-    def of(cls, hit: Hit, query: str, max_chars: int) -> _Draft:
+    def of(cls, hit: Hit, query: str, max_chars: int, weights: Mapping[str, float]) -> _Draft:
         cleaned = clean(hit.text)
+        text = cleaned.text.strip()
         source, heading = clean(hit.source), clean(hit.heading_path)
         cap = max(48, min(200, max_chars // 10))
         found = {*cleaned.flags, *source.flags, *heading.flags}
@@ -118,9 +155,10 @@ class _Draft:
             flags=tuple(flag for flag in FLAGS if flag in found),
             stale=hit.stale,
             relation=hit.relation,
-            text=cleaned.text.strip(),
-            focus=_best_match(cleaned.text.strip(), query),
-            need=min(_cost(cleaned.text.strip()), max_chars),
+            text=text,
+            # A note that was asked for by its name (`get`) begins at its beginning: a name is no question.
+            matches=_matches(text, query, weights) if hit.chunk_id else (),
+            need=min(_cost(text), max_chars),
         )
 
     @property
@@ -141,8 +179,11 @@ class _Draft:
             item["stale"] = True
         if self.relation:
             item["relation"] = list(self.relation)
-        item["text"] = _excerpt(self.text, self.focus, self.grant) if excerpt is None else excerpt
+        item["text"] = self.excerpt() if excerpt is None else excerpt
         return _escape(json.dumps(item, ensure_ascii=False, separators=(",", ":")))
+
+    def excerpt(self) -> str:
+        return _excerpt(self.text, self.matches, self.grant)
 
 
 def _choose(drafts: Sequence[_Draft], budget: int) -> list[_Draft]:
@@ -193,60 +234,117 @@ def _cost(text: str) -> int:
     return len(_escape(json.dumps(text, ensure_ascii=False))) - 2
 
 
-def _best_match(text: str, query: str) -> int:
-    """Return where the part of a text lies that answers most of the question's tokens; 0 if none occurs."""
-    lowered = text.lower()
-    if len(lowered) != len(text):  # a few letters grow in lower case, and positions would be off
-        return 0
-    marks: list[tuple[int, str]] = []
-    for token in query_terms(query).tokens:
-        start = lowered.find(token)
-        while start >= 0 and len(marks) < 2_000:  # noqa: PLR2004 - bounds the work on a text of one letter
-            marks.append((start, token))
-            start = lowered.find(token, start + len(token))
-    marks.sort()
-    best, best_value, first = 0, 0.0, 0
-    inside: dict[str, int] = {}
-    for position, token in marks:
-        inside[token] = inside.get(token, 0) + 1
-        while position - marks[first][0] > _WANTED_CHARACTERS[0] // 2:
-            inside[marks[first][1]] -= 1
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Where a token of the question stands in a text, and what it is worth."""
+
+    start: int
+    end: int
+    token: str = field(repr=False)
+    weight: float
+
+
+def _matches(text: str, query: str, weights: Mapping[str, float]) -> tuple[_Match, ...]:
+    """Find the question's tokens as whole tokens of the text, in order.
+
+    Args:
+        text: Of a hit.
+        query: The question.
+        weights: Inverse document frequency of the question's tokens. One that is not known is weighed by its length
+            and its rarity within the text: long words are rare, and what stands everywhere marks no place.
+    """
+    wanted = frozenset(query_terms(query).tokens)
+    if not wanted:
+        return ()
+    found = list(islice(((token, a, b) for token, a, b in positions(text) if token in wanted), _MAX_MATCHES))
+    times = Counter(token for token, _, _ in found)
+    # A token of every chunk has a frequency near nothing, but where it is all there is, it still marks a place.
+    worth = {token: max(weights.get(token, len(token) / (1 + times[token])), 0.01) for token in times}
+    return tuple(_Match(start, end, token, worth[token]) for token, start, end in found)
+
+
+def _core(matches: Sequence[_Match], reach: int) -> tuple[int, int]:
+    """Return the stretch of at most ``reach`` characters whose distinct tokens are worth most; the first if equal.
+
+    The second occurrence of a token adds nothing: a word that is repeated is no better an answer.
+    """
+    best, best_value, value, first = (0, 0), 0.0, 0.0, 0
+    inside: Counter[str] = Counter()
+    for last, match in enumerate(matches):
+        value += 0.0 if inside[match.token] else match.weight
+        inside[match.token] += 1
+        while first < last and match.end - matches[first].start > reach:
+            gone = matches[first]
+            inside[gone.token] -= 1
+            value -= 0.0 if inside[gone.token] else gone.weight
             first += 1
-        # Long tokens are rarer than short ones; the second occurrence of one adds nothing.
-        value = float(sum(len(name) for name, times in inside.items() if times))
-        if value > best_value:
-            best, best_value = marks[first][0], value
+        # What stands twice at the start does not widen the stretch.
+        while first < last and inside[matches[first].token] > 1:
+            inside[matches[first].token] -= 1
+            first += 1
+        if value > best_value * (1 + 1e-9):
+            best, best_value = (matches[first].start, match.end), value
     return best
 
 
-def _excerpt(text: str, focus: int, budget: int) -> str:
-    """Cut a text to a budget around its best match, at borders of clusters; cuts are marked."""
-    if _cost(text[: budget + 1]) <= budget and len(text) <= budget:
+def _excerpt(text: str, matches: Sequence[_Match], budget: int) -> str:
+    """Cut a text to a budget around its best matches, at borders of sentences, words and clusters; cuts are marked.
+
+    Everything is measured in what it costs inside the block: where quotes, line breaks and brackets are written as
+    escapes, a window of so many characters would end before the match that it was opened for.
+    """
+    if len(text) <= budget and _cost(text) <= budget:
         return text
-    # Some text before the match helps to read it; a sentence's start nearby is a better place to begin.
-    start = max(0, focus - budget // 4)
-    if start and len(text) - start < budget // 2:
-        start = max(0, len(text) - budget)
-    if start:
-        near = list(
-            _SENTENCE_END.finditer(text, max(0, start - _ALIGN_CHARACTERS), min(start + _ALIGN_CHARACTERS, focus))
-        )
-        start = near[-1].end() if near else start
-    start = _border_at_or_after(text, start)
-    prefix = _CUT if start else ""
-    window = text[start : start + budget]
-    room = budget - len(prefix)
-    if _cost(window) <= room and start + len(window) == len(text):
-        return prefix + window
-    room -= len(_CUT)
-    end = _longest_within(window, room)
-    end = _border_at_or_before(text, start, start + end)
-    body = text[start:end]
-    tail = body[-_ALIGN_CHARACTERS // 2 :]
-    space = max((match.start() for match in _SPACE.finditer(tail)), default=-1)
-    if space > 0:
-        body = body[: len(body) - len(tail) + space]
-    return prefix + body.rstrip() + _CUT if room >= 0 else ""
+    room = budget - 2 * len(_CUT)
+    if room <= 0:
+        return ""
+    core_start, core_end = _core(matches, min(_CLUSTER_CHARACTERS, room))
+    core_end = core_start + _longest_within(text[core_start:core_end], room)
+    left = room - _cost(text[core_start:core_end])
+    # Text before the match helps to read it, and text after it more often holds the answer.
+    start = _begin(text, core_start, _earliest_within(text, core_start, left // 2 if left < room // 2 else left // 3))
+    if len(text) - start <= room and _cost(text[start:]) <= room:
+        # Everything up to the end fits: what is left over shows more of what comes before.
+        start = _begin(text, core_start, _earliest_within(text, len(text), room))
+    end = _finish(text, start, core_end, start + _longest_within(text[start : start + room], room))
+    return (_CUT if start else "") + text[start:end].rstrip() + (_CUT if end < len(text) else "")
+
+
+def _begin(text: str, core_start: int, earliest: int) -> int:
+    """Return where to begin: the first start of a sentence from ``earliest`` on, else of a word."""
+    if earliest <= 0:
+        return 0
+    for border in (_SENTENCE_END, _SPACE):
+        # One character before: a sentence that starts just there is one whose border lies before it.
+        for match in border.finditer(text, max(0, earliest - 1), core_start):
+            if match.end() >= earliest:
+                return _border_at_or_after(text, match.end())
+    return min(_border_at_or_after(text, earliest), core_start)
+
+
+def _finish(text: str, start: int, core_end: int, latest: int) -> int:
+    """Return where to end: at the last end of a sentence near ``latest``, else of a word, never within the match."""
+    if latest >= len(text):
+        return len(text)
+    latest = _border_at_or_before(text, start, latest)
+    lowest = max(core_end, latest - _ALIGN_CHARACTERS, start + 1)
+    for border, nearest in ((_SENTENCE_END, lowest), (_SPACE, max(lowest, latest - _ALIGN_CHARACTERS // 2))):
+        ends = [match.end() for match in border.finditer(text, nearest, latest)]
+        if ends:
+            return _border_at_or_before(text, start, ends[-1])
+    return latest
+
+
+def _earliest_within(text: str, end: int, room: int) -> int:
+    """Return the first start from which everything up to ``end`` costs at most ``room``."""
+    low, high = max(0, end - room), end
+    while low < high:
+        middle = (low + high) // 2
+        if _cost(text[middle:end]) <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _longest_within(text: str, room: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +43,9 @@ class _Part:
     chunk_id: str = ""
 
 
-def get(source: str, *, settings: Settings | None = None) -> SearchResult:
+def get(
+    source: str, *, settings: Settings | None = None, connection: Connection[DictRow] | None = None
+) -> SearchResult:
     """Return a note, a section of it (``path#heading``) or lines of it (``path:10-20``).
 
     The path may be shortened to its last parts and left without its suffix while it names one note alone.
@@ -52,7 +55,7 @@ def get(source: str, *, settings: Settings | None = None) -> SearchResult:
     """
     settings = settings or settings_module.load()
     wanted = _normal(source)
-    with connect(settings) as session:
+    with nullcontext(connection) if connection is not None else connect(settings) as session:
         row, rest = _find(session, wanted)
         lines = _lines(row)
         whole = _Part(1, max(1, len(lines)))
@@ -66,20 +69,27 @@ def get(source: str, *, settings: Settings | None = None) -> SearchResult:
         return _result(wanted, settings, session, [(row, part, ())])
 
 
-def expand(chunk: str, *, whole_note: bool = False, settings: Settings | None = None) -> SearchResult:
+def expand(
+    chunk: str,
+    *,
+    whole_note: bool = False,
+    settings: Settings | None = None,
+    connection: Connection[DictRow] | None = None,
+) -> SearchResult:
     """Return the section around a chunk; the whole note if the chunk is all of its section, or on request.
 
     Args:
         chunk: The id of a hit, or its first 8 characters or more.
         whole_note: Skip the section.
         settings: None: from the environment.
+        connection: An open one, for callers that ask often.
 
     Raises:
         QueryError: There is no such chunk, or more than one.
     """
     settings = settings or settings_module.load()
     wanted = _normal(chunk)
-    with connect(settings) as session:
+    with nullcontext(connection) if connection is not None else connect(settings) as session:
         found = fetch(session, "chunk", {"chunk": wanted}) if len(wanted) >= 8 else []  # noqa: PLR2004 - see above
         if len(found) != 1:
             raise QueryError("there is no such chunk" if not found else "this start of a chunk id names more than one")
@@ -92,7 +102,9 @@ def expand(chunk: str, *, whole_note: bool = False, settings: Settings | None = 
         return _result(wanted, settings, session, [(row, part, ())])
 
 
-def related(source: str, *, k: int = 5, settings: Settings | None = None) -> SearchResult:
+def related(
+    source: str, *, k: int = 5, settings: Settings | None = None, connection: Connection[DictRow] | None = None
+) -> SearchResult:
     """Return the notes around a note: linked ones first, then the nearest ones, each with its beginning.
 
     Raises:
@@ -100,7 +112,7 @@ def related(source: str, *, k: int = 5, settings: Settings | None = None) -> Sea
     """
     settings = settings or settings_module.load()
     wanted = _normal(source)
-    with connect(settings) as session:
+    with nullcontext(connection) if connection is not None else connect(settings) as session:
         row, rest = _find(session, wanted)
         if rest:
             raise QueryError("related: want a note without a heading or lines")

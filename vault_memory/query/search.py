@@ -116,6 +116,8 @@ class SearchResult:
         stale: HEAD is not the commit that the index shows.
         notices: What the reader should know, one line each.
         items: Best first.
+        term_weights: Inverse document frequencies of the question's tokens, for whoever shows the hits; no part of
+            the JSON contract.
     """
 
     query: str = field(repr=False)
@@ -125,10 +127,13 @@ class SearchResult:
     stale: bool
     notices: tuple[str, ...]
     items: tuple[Hit, ...]
+    term_weights: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON contract of ``--format json``."""
-        return asdict(self)
+        contract = asdict(self)
+        del contract["term_weights"]
+        return contract
 
 
 def search(
@@ -187,7 +192,20 @@ def search(
     if withheld:
         notices.append(f"{withheld} hits were withheld: the secret scan matches them now, run vault-memory sync")
     stale = view.head is not None and view.head != commit
-    return SearchResult(question, mode, commit, view.head, stale, tuple(notices), tuple(items))
+    return SearchResult(
+        question, mode, commit, view.head, stale, tuple(notices), tuple(items), _term_weights(question, rows)
+    )
+
+
+def _term_weights(question: str, rows: Iterable[DictRow]) -> dict[str, float]:
+    """Return what the database knows of the rarity of the question's tokens; nothing where no token was looked for."""
+    by_dimension: Mapping[str, float] = next((row["term_idf"] for row in rows if row["term_idf"]), {})
+    terms = query_terms(question)
+    return {
+        token: by_dimension[str(place)]
+        for token, place in zip(terms.tokens, terms.dimensions, strict=True)
+        if str(place) in by_dimension
+    }
 
 
 def _checked(text: str, k: int, mode: Mode) -> str:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vault_memory.notes import tokens
-from vault_memory.notes.tokens import dimension, document_terms, query_terms, quote_lexeme, tokenize
+from vault_memory.notes.tokens import dimension, document_terms, positions, query_terms, quote_lexeme, tokenize
 
 
 @pytest.mark.parametrize(
@@ -131,3 +131,26 @@ def _parse(literal):
     assert "536870912" == width
     pairs = [pair.split(":") for pair in inner.strip("{}").split(",") if pair]
     return {int(place): float(value) for place, value in pairs}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the Pool", [("the", 0, 3), ("pool", 4, 8)]),
+        ("at ERR_X-1", [("at", 0, 2), ("err_x-1", 3, 10), ("err", 3, 10), ("x", 3, 10), ("1", 3, 10)]),
+        ("用连接池", [("用连", 0, 2), ("连接", 1, 3), ("接池", 2, 4)]),
+        ("在 A", [("在", 0, 1), ("a", 2, 3)]),
+        ("Straße ＡＢＣ", [("strasse", 0, 6), ("abc", 7, 10)]),
+    ],
+)
+def test_tokens_know_their_places(text, expected):
+    """Positions are those of the text as it was given, also where a token is longer than what it was read from."""
+    assert expected == list(positions(text))
+
+
+@given(st.text(alphabet="ab AB_-.'+C#1连接池。\n", max_size=80))
+def test_places_and_tokens_agree(text):
+    """Where normalising changes nothing, the same tokens come in the same order, each from inside the text."""
+    found = list(positions(text))
+    assert tokenize(text) == [token for token, _, _ in found]
+    assert all(0 <= start < end <= len(text) for _, start, end in found)

@@ -24,6 +24,6 @@ def hit(**given):
     return Hit(**(values | given))
 
 
-def result(*items, query="pool", notices=()):
+def result(*items, query="pool", notices=(), term_weights=None):
     """A result with these hits."""
-    return SearchResult(query, "hybrid", "c" * 40, None, False, tuple(notices), items)  # noqa: FBT003 - as the class has it
+    return SearchResult(query, "hybrid", "c" * 40, None, False, tuple(notices), items, term_weights or {})  # noqa: FBT003 - as the class has it

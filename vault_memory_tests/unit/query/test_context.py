@@ -172,6 +172,104 @@ def test_the_excerpt_is_around_the_match(query):
     assert ("…", "…") == (item["text"][0], item["text"][-1])
 
 
+LATENCY = """# Latency budget
+
+We agreed on one number for the slowest request in twenty (p95) and split it.
+
+## Budget per stage
+
+| stage | p95 |
+|-------|-----|
+| embed the question | 60 ms |
+| vector scan | 40 ms |
+| keyword leg | 20 ms |
+| fuse and check | 15 ms |
+| render | 15 ms |
+
+The whole answer has to be there within 150 ms at p95, measured at the load balancer and not in the browser.
+
+## What we do when it is exceeded
+
+1. Look at the embedding call first: it was the culprit in four of five cases.
+2. Fall back to keywords alone rather than make people wait.
+"""
+
+
+@pytest.mark.parametrize("weights", [{}, {"whole": 3.1, "answer": 2.8, "p95": 3.0, "ms": 2.2, "the": 0.1, "to": 0.2}])
+def test_a_table_does_not_hide_the_sentence_that_answers(weights):
+    """Rows that repeat two words of the question are no better than the sentence that has most of them."""
+    query = "how fast does the whole answer have to be at p95, in ms?"
+    hits = [hit(text=LATENCY), hit(text="other " * 400)]
+    items = read(render(result(*hits, query=query, term_weights=weights), 1200), 2, 1200)
+    assert "The whole answer has to be there within 150 ms at p95" in items[0]["text"]
+
+
+def test_rare_words_decide_where_the_database_knows_them():
+    """Three common words together are worth less than the one that only this text has."""
+    text = "please note that " * 30 + "The zymurgy kit is in the cellar. " + "please note that " * 30
+    common = {"please": 0.1, "note": 0.1, "that": 0.1}
+    (item,) = read(
+        render(result(hit(text=text), query="please note that zymurgy", term_weights=common | {"zymurgy": 4.0}), 700),
+        1,
+        700,
+    )
+    assert "The zymurgy kit is in the cellar." in item["text"]
+
+
+@pytest.mark.parametrize("filler", ['"quoted" words\n', "a < b & c > d\n", "\\\\path\n", "平常 的 句子。\n"])
+@pytest.mark.parametrize("place", [0.0, 0.5, 0.97, 1.0])
+def test_escapes_do_not_push_the_match_out(filler, place):
+    """A window measured in characters ends before its match where the text costs more than its length."""
+    lines = [filler] * 120
+    lines.insert(round(place * len(lines)), "The xylophone stands here.\n")
+    (item,) = read(render(result(hit(text="".join(lines)), query="xylophone"), 700), 1, 700)
+    assert "The xylophone stands here." in item["text"]
+
+
+def test_words_are_matched_whole():
+    """The 'in' of 'printing' is no word of the question."""
+    text = "printing interim inkling " * 60 + "It is in ink. " + "printing interim inkling " * 60
+    (item,) = read(render(result(hit(text=text), query="in ink"), 700), 1, 700)
+    assert "It is in ink." in item["text"]
+
+
+def test_an_excerpt_begins_and_ends_with_sentences():
+    """Where a border is near, no sentence is shown in half."""
+    text = "".join(f"This is sentence number {n} of the long note. " for n in range(60))
+    (item,) = read(render(result(hit(text=text), query="30"), 700), 1, 700)
+    assert re.fullmatch(r"…This is sentence.*note\.…", item["text"])
+
+
+@given(
+    st.lists(st.sampled_from(['"', "\\", "<", "&", "word ", "。", "\n", "x", "中文", "e\u0301"]), max_size=400),
+    st.integers(0, 400),
+    st.integers(512, 900),
+)
+def test_the_match_is_always_inside(pieces, place, max_chars):
+    """Whatever stands around it, the one word that was asked for is in the excerpt."""
+    text = "".join([*pieces[:place], " xylophone ", *pieces[place:]])
+    (item,) = read(render(result(hit(text=text), query="xylophone"), max_chars), 1, max_chars)
+    assert "xylophone" in item["text"]
+
+
+def test_a_note_that_was_asked_for_begins_at_its_beginning():
+    """The path given to ``get`` is no question to look for in the text."""
+    text = "First line.\n" + "Filler about nothing. " * 60 + "The pool plan. " + "Filler about nothing. " * 60
+    (item,) = read(render(result(hit(text=text, chunk_id=""), query="pool plan.md"), 700), 1, 700)
+    assert item["text"].startswith("First line.")
+
+
+def test_structured_readers_are_shown_the_same():
+    """``shorten`` keeps to the budget, cleans what it shows and leaves lines and hashes alone."""
+    given = result(*[hit(text="\x1b[2J" + "word " * 300, heading_path="A\u202eB", content_hash="h")] * 6)
+    short = context.shorten(given, 700)
+    assert 1 <= len(short.items) < 6
+    assert sum(len(item.text) for item in short.items) <= 700
+    assert {("AB", "h", 10)} == {(item.heading_path, item.content_hash, item.start_line) for item in short.items}
+    assert "\x1b" not in short.items[0].text
+    assert () == context.shorten(result(), 700).items
+
+
 def test_a_stale_hit_says_so():
     """The agent learns that the note has changed since."""
     (item,) = read(render(result(hit(stale=True))), 1, 2500)
