@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, LiteralString, Self
+from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
 
 import psycopg
 from psycopg import sql
@@ -20,7 +20,7 @@ from vault_memory.adapters.server import reader_role
 from vault_memory.adapters.store import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
 _STAGE_DAYS: Final = 7
 
@@ -30,8 +30,8 @@ SELECT p.id, p.blob_id, p.ruleset_id, (SELECT count(*) FROM memory_chunk c WHERE
 _CHUNKS: Final[LiteralString] = """
 SELECT count(*) FILTER (WHERE NOT EXISTS (SELECT FROM memory_primary p WHERE p.id = c.note_id)),
        count(*) FILTER (WHERE c.embedding IS NOT NULL
-                        AND (c.model, c.dimensions) IS DISTINCT FROM (SELECT s.model, s.dimensions FROM sync_state s))
-FROM memory_chunk c
+                        AND (c.model IS DISTINCT FROM s.model OR c.dimensions IS DISTINCT FROM s.dimensions))
+FROM memory_chunk c CROSS JOIN sync_state s
 """
 _RIGHTS: Final[LiteralString] = """
 SELECT has_schema_privilege(r.oid, %(schema)s, 'USAGE')
@@ -120,7 +120,9 @@ class Inspection:
 
     def open_quarantines(self) -> frozenset[str]:
         """Return the ids that the audit lists as quarantined at this moment."""
-        return frozenset(row[0] for row in self._rows("SELECT id FROM memory_secure_audit WHERE action = 'quarantined'"))
+        return frozenset(
+            row[0] for row in self._rows("SELECT id FROM memory_secure_audit WHERE action = 'quarantined'")
+        )
 
     def chunk_faults(self) -> tuple[int, int]:
         """Count chunks without a note, and vectors of another model than the recorded one."""
@@ -137,7 +139,7 @@ class Inspection:
     def wrong_terms(self) -> int:
         """Count the terms whose document frequency is not what the chunks say."""
         counted = self._counted_terms()
-        recorded = Counter(dict(self._rows("SELECT dimension, chunks FROM memory_term")))
+        recorded = Counter({row[0]: row[1] for row in self._rows("SELECT dimension, chunks FROM memory_term")})
         return sum(counted[term] != recorded[term] for term in counted.keys() | recorded.keys())
 
     def recount_terms(self) -> None:
@@ -157,7 +159,7 @@ class Inspection:
                 "DELETE FROM embedding_stage WHERE created_at < now() - make_interval(days => %s)", [_STAGE_DAYS]
             ).rowcount
 
-    def _counted_terms(self) -> Mapping[int, int]:
+    def _counted_terms(self) -> Counter[int]:
         """Count in how many chunks each term occurs, from the weights as text (indices from 1)."""
         counted: Counter[int] = Counter()
         with (
@@ -170,10 +172,10 @@ class Inspection:
                 counted.update(int(pair.partition(":")[0]) - 1 for pair in pairs.split(",") if pair)
         return counted
 
-    def _rows(self, statement: LiteralString) -> list[tuple[object, ...]]:
+    def _rows(self, statement: LiteralString) -> list[tuple[Any, ...]]:
         with translated():
             return self._connection.execute(statement).fetchall()
 
-    def _row(self, statement: LiteralString, values: Sequence[object] = ()) -> tuple[object, ...] | None:
+    def _row(self, statement: LiteralString, values: Sequence[object] = ()) -> tuple[Any, ...] | None:
         with translated():
             return self._connection.execute(statement, values).fetchone()

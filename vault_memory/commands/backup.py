@@ -98,7 +98,7 @@ def restore(settings: Settings, file: Path, *, replace: bool = False) -> Restore
 
     Raises:
         ConfigError: The file is no such dump, or the schema is not empty.
-        StoreError: The dump is of a newer server or a newer vault-memory, or the restore failed; the old schema is back.
+        StoreError: The dump is of a newer server or vault-memory, or the restore failed: the old schema is back.
         VaultMemoryError: The database cannot be used.
     """
     file = file.expanduser().absolute()
@@ -107,7 +107,7 @@ def restore(settings: Settings, file: Path, *, replace: bool = False) -> Restore
     database = open_database(settings)
     try:
         if (store.counts().notes or store.statuses()) and not replace:
-            raise ConfigError(f"schema {settings.schema} holds notes already; to put the dump in their place: --replace")
+            raise ConfigError(f"schema {settings.schema} holds notes; to put the dump in their place: --replace")
         # Another session of ours holds the lock of the single writer for all of this.
         with store.writer(settings.sync.wait_seconds, holder="restore"):
             _check_server(database.dsn, major)
@@ -199,7 +199,9 @@ def _run(program: Path, options: list[str], dsn: str | None, *, output: int | No
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace")
         if "server version mismatch" in words:
-            raise StoreError(f"{program.name} of the wheel is older than the server: use the server's own {program.name}")
+            raise StoreError(
+                f"{program.name} of the wheel is older than the server: use the server's own {program.name}"
+            )
         denied = " (permission denied)" if "permission denied" in words else ""
         raise StoreError(f"{program.name} failed with exit status {done.returncode}{denied}")
     return (done.stdout or b"").decode("utf-8", "replace")

@@ -183,12 +183,16 @@ def compare(settings: Settings, vault: GitVault, database: Database) -> Differen
         }
         return Difference(
             ghosts=tuple(sorted(id_ for id_ in notes if id_ not in wanted or id_ in quarantined)),
-            stale=tuple(sorted(id_ for id_, note in notes.items() if id_ in wanted and note.blob_id not in wanted[id_])),
+            stale=tuple(
+                sorted(id_ for id_, note in notes.items() if id_ in wanted and note.blob_id not in wanted[id_])
+            ),
             missing=tuple(sorted(wanted.keys() - notes.keys() - explained)),
             hollow=tuple(sorted(id_ for id_, note in notes.items() if not note.chunks)),
             hidden=tuple(sorted(id_ for id_, note in notes.items() if note.ruleset_id in in_force)),
             # The loser of a name collision has a line under a name of its own, which is nobody's identity.
-            lines=tuple(sorted(id_ for id_, line in lines.items() if id_ not in everything and line.status != "skipped")),
+            lines=tuple(
+                sorted(id_ for id_, line in lines.items() if id_ not in everything and line.status != "skipped")
+            ),
             orphans=orphans,
             foreign=foreign,
             terms=inspection.wrong_terms(),
@@ -292,12 +296,16 @@ def _file_checks(settings: Settings, checks: list[Check], vault: GitVault | None
     key = settings.hmac_key_file
     if key.exists() and _open_to_others(key):
         checks.append(Check("hash key", "problem", f"{key}: others may read it", f"chmod 600 {key}"))
+    elif not key.exists():
+        detail = f"{key}: none"
+        mend = "a new installation: vault-memory init; an old one: restore the file from your backup"
+        checks.append(Check("hash key", "problem", detail, mend))
     else:
         checks.extend(
             _guarded(
                 "hash key",
                 lambda: Check("hash key", "ok", f"{key} (fingerprint {load_key(key, create=False).fingerprint})"),
-                "a new installation: vault-memory init; an old one: restore the file from your backup",
+                "restore the file from your backup",
             )
         )
 
@@ -423,13 +431,14 @@ def _store_checks(vault: GitVault, state: SyncState, found: Difference) -> Itera
         detail = f"memory is at {(state.commit or 'no commit')[:12]}, HEAD is {(head or 'none')[:12]}"
         yield Check("behind HEAD", "warning", detail, "vault-memory sync")
     sync = "vault-memory sync" if behind else "vault-memory doctor --repair, then: vault-memory sync"
+    repair = "vault-memory doctor --repair"
     faults = (
-        ("ghosts", found.ghosts, "notes answer that HEAD does not have or that must stay out", "--repair"),
+        ("ghosts", found.ghosts, "notes answer that HEAD does not have or that must stay out", repair),
         ("stale rows", found.stale, "notes are stored in another version than HEAD's", sync),
         ("missing rows", found.missing, "notes of HEAD have no rows and no reason for it", sync),
         ("without chunks", found.hollow, "notes have no chunk", sync),
         ("hidden rows", found.hidden, "notes were not checked against the rules in force", sync),
-        ("left lines", found.lines, "lines of the manifest are of files that HEAD does not have", "--repair"),
+        ("left lines", found.lines, "lines of the manifest are of files that HEAD does not have", repair),
     )
     sound = not behind
     for name, notes, what, how in faults:
@@ -437,7 +446,6 @@ def _store_checks(vault: GitVault, state: SyncState, found: Difference) -> Itera
             sound = False
             named = ", ".join(ascii(note) if not note.isprintable() else note for note in notes[:_NAMED])
             more = f" and {len(notes) - _NAMED} more" if len(notes) > _NAMED else ""
-            how = "vault-memory doctor --repair" if how == "--repair" else how
             yield Check(name, "problem", f"{len(notes)} {what}: {named}{more}", how)
     numbers: tuple[tuple[str, int, str, Verdict, str], ...] = (
         ("orphans", found.orphans, "chunks belong to no note", "problem", "restore a dump: the schema was changed"),

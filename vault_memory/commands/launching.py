@@ -45,9 +45,8 @@ def launch(settings: Settings, module: str, *arguments: str) -> Launch:
         environment["VAULT_MEMORY_VAULT"] = str(settings.vault)
     if settings.config_file.exists():
         environment["VAULT_MEMORY_CONFIG"] = str(settings.config_file)
-    package_root = Path(vault_memory.__file__).resolve().parent.parent
-    if package_root not in {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}:
-        environment["PYTHONPATH"] = str(package_root)  # run from a checkout
+    if (root := checkout_root()) is not None:
+        environment["PYTHONPATH"] = str(root)
     from_file = _from_file_alone(settings)
     plain = {
         "VAULT_MEMORY_HMAC_KEY_FILE": (str(settings.hmac_key_file), str(from_file.hmac_key_file)),
@@ -73,6 +72,13 @@ def launch(settings: Settings, module: str, *arguments: str) -> Launch:
     )
     # -P: without it Python would look for modules in the folder it is started in, which is the vault's.
     return Launch((sys.executable, "-P", "-m", module, *arguments), environment, missing)
+
+
+def checkout_root() -> Path | None:
+    """Return where this package lies if it is not installed, and so has to be named to a child; None if it is."""
+    root = Path(vault_memory.__file__).resolve().parent.parent
+    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
+    return None if root in installed else root
 
 
 def _from_file_alone(settings: Settings) -> Settings:

@@ -55,7 +55,9 @@ def unit(settings: Settings, *, port: int, platform: str = sys.platform) -> Unit
     if platform == "darwin":
         path = Path.home() / "Library/LaunchAgents" / f"{_LABEL}.plist"
         start = (("launchctl", "load", "-w", str(path)),)
-        return Unit(path, _plist(settings, started), start, (("launchctl", "unload", "-w", str(path)),), started.missing)
+        return Unit(
+            path, _plist(settings, started), start, (("launchctl", "unload", "-w", str(path)),), started.missing
+        )
     if platform.startswith("linux"):
         path = Path.home() / ".config/systemd/user" / _UNIT
         manager = ("systemctl", "--user")
@@ -123,7 +125,8 @@ def _systemd(started: Launch) -> str:
     environment = "".join(
         f"Environment={_systemd_word(f'{name}={value}')}\n" for name, value in sorted(started.environment.items())
     )
-    command = " ".join(_systemd_word(word) for word in started.command)
+    # Only in a command does a dollar sign begin a variable.
+    command = " ".join(_systemd_word(word).replace("$", "$$") for word in started.command)
     return (
         f"# {_MARK}; to end it: vault-memory service remove\n"
         "[Unit]\nDescription=vault-memory: memory that follows the vault's commits\n\n"
@@ -135,8 +138,8 @@ def _systemd(started: Launch) -> str:
 
 
 def _systemd_word(word: str) -> str:
-    """Quote a word as systemd.syntax(7) reads it; ``%`` and ``$`` stand for themselves."""
-    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%").replace("$", "$$")
+    """Quote a word as systemd.syntax(7) reads it; ``%`` stands for itself."""
+    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
     return f'"{text}"'
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 import tomllib
 from dataclasses import dataclass, replace
@@ -225,9 +226,10 @@ def _warnings(settings: Settings, head: str | None, report: RootReport) -> list[
 
 
 def _steps(settings: Settings, head: str | None) -> list[str]:
-    steps = ["vault-memory sync --dry-run    # what would be read and sent, and its price"] if head else []
+    if head is None:
+        return [f"git -C {shlex.quote(str(settings.vault))} add . && git commit    # then: vault-memory sync"]
     return [
-        *steps,
+        "vault-memory sync --dry-run    # what would be read and sent, and its price",
         "vault-memory sync              # bring memory to HEAD",
         'vault-memory query "..."       # ask',
         "vault-memory up                # follow every commit, with a web page; or: vault-memory install-hook",
@@ -256,7 +258,9 @@ def _set(text: str, name: str, value: object, *, present: bool) -> str:
         old = re.compile(rf"^[ \t]*{re.escape(key)}[ \t]*=[ \t]*(?:\[[^\]]*\][^\n]*|[^\n]*)", re.MULTILINE)
         return text[:start] + old.sub(lambda _: line, body, count=1) + text[end:]
     kept = body.rstrip("\n")
-    return text[:start] + (f"{kept}\n{line}\n" if kept else f"{line}\n") + ("\n" if end < len(text) else "") + text[end:]
+    return (
+        text[:start] + (f"{kept}\n{line}\n" if kept else f"{line}\n") + ("\n" if end < len(text) else "") + text[end:]
+    )
 
 
 def _section(text: str, table: str) -> tuple[int | None, int]:

@@ -9,6 +9,7 @@ and that may be the vault.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -17,11 +18,13 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Final
 
 from vault_memory.adapters import running
 from vault_memory.adapters.git import GitVault
+from vault_memory.commands.launching import checkout_root
 from vault_memory.errors import ConfigError, ServerError, WriterBusyError
 from vault_memory.ingest.database import open_database, open_store
 
@@ -35,6 +38,7 @@ LOOPBACK: Final = "127.0.0.1"
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READY_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.2
+_LOADED: Final = "{workspaceOrError {... on Workspace {locationEntries {locationOrLoadError {__typename}}}}}"
 # Dagster's daemon waits for its threads, and the webserver for its code server.
 _GRACE_SECONDS: Final = 12.0
 
@@ -73,9 +77,7 @@ class Child:
         return True
 
 
-def up(
-    settings: Settings, *, port: int, host: str, read_only: bool, write: Callable[[str], None]
-) -> None:
+def up(settings: Settings, *, port: int, host: str, read_only: bool, write: Callable[[str], None]) -> None:
     """Run the webserver and the daemon until SIGINT, SIGTERM or SIGHUP.
 
     Args:
@@ -91,18 +93,19 @@ def up(
         VaultMemoryError: Vault, database or settings cannot be used.
     """
     vault = GitVault.open(settings.require_vault())
-    refuse_taken_port(host, port)
     url = f"http://{_in_url(host)}:{port}"
     with ExitStack() as stack:
         other = stack.enter_context(running.claim(settings.home, url))
         if other is not None:
             raise ConfigError(f"{other.name} runs for {settings.home} already")
+        refuse_taken_port(host, port)
         stop = stack.enter_context(_stop_signals())
         _make_ready(settings)
         if stop():
             return
         log = settings.home / "log"
         log.mkdir(mode=0o700, exist_ok=True)
+        _import_from_here()
         children: list[Child] = []
         stack.callback(_end, children)
         for name, arguments in _commands(settings, host=host, port=port, read_only=read_only).items():
@@ -166,6 +169,13 @@ def _commands(settings: Settings, *, host: str, port: int, read_only: bool) -> d
     }
 
 
+def _import_from_here() -> None:
+    """Let the children and theirs import this package where it is not installed, and nothing from where they start."""
+    os.environ["PYTHONSAFEPATH"] = "1"
+    if (root := checkout_root()) is not None:
+        os.environ["PYTHONPATH"] = str(root)
+
+
 def _start(name: str, arguments: list[str], log: Path, folder: Path) -> Child:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -195,7 +205,8 @@ def _wait_until_ready(host: str, port: int, children: list[Child], stop: Callabl
         connection = HTTPConnection(address, port, timeout=5)
         try:
             connection.request("GET", "/server_info")
-            if connection.getresponse().status == 200:  # noqa: PLR2004 - HTTP's word for yes
+            if connection.getresponse().status == HTTPStatus.OK:
+                _require_definitions(address, port, children[0].log)
                 return True
         except (OSError, HTTPException):
             pass  # not yet
@@ -205,6 +216,23 @@ def _wait_until_ready(host: str, port: int, children: list[Child], stop: Callabl
             raise ServerError(f"the web page did not come within {_READY_SECONDS:.0f} s; see {children[0].log}")
         time.sleep(_POLL_SECONDS)
     return False
+
+
+def _require_definitions(address: str, port: int, log: Path) -> None:
+    """Ask the web page whether it could load our definitions; with none, nothing would ever run.
+
+    Raises:
+        ServerError: It could not.
+    """
+    connection = HTTPConnection(address, port, timeout=_READY_SECONDS)
+    try:
+        connection.request("POST", "/graphql", json.dumps({"query": _LOADED}), {"Content-Type": "application/json"})
+        entries = json.loads(connection.getresponse().read())["data"]["workspaceOrError"]["locationEntries"]
+        kinds = [entry["locationOrLoadError"]["__typename"] for entry in entries]
+    finally:
+        connection.close()
+    if kinds != ["RepositoryLocation"]:
+        raise ServerError(f"Dagster cannot load vault_memory.definitions; see {log}")
 
 
 def _end(children: list[Child]) -> None:
