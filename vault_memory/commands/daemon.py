@@ -14,7 +14,7 @@ import psycopg
 if TYPE_CHECKING:
     from datetime import datetime
 
-ALIVE_SECONDS: Final = 120  # it beats every 30 s, and later on a busy machine
+ALIVE_SECONDS: Final = 75  # it beats every 30 s, and later on a busy machine
 _BEAT: Final = """
 SELECT extract(epoch FROM now() - (max(timestamp) AT TIME ZONE 'UTC'))::float8 FROM daemon_heartbeats
 WHERE daemon_type = 'SENSOR'

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vault_memory.adapters.store import SyncState
     from vault_memory.settings import Settings
 
-Verdict = Literal["ok", "warning", "problem"]
+Level = Literal["ok", "warning", "problem"]
 
 _HNSW_PGVECTOR: Final = (0, 8, 4)
 _GUARDED_NOTES: Final = 10
@@ -50,7 +50,7 @@ class Check:
     """
 
     name: str
-    verdict: Verdict
+    verdict: Level
     detail: str
     mend: str = ""
 
@@ -362,7 +362,7 @@ def _state_checks(settings: Settings, checks: list[Check], database: Database) -
         reader = inspection.reader()
     name = server.reader_role(settings.schema)
     if reader is None:
-        verdict: Verdict = "problem" if database.embedded else "warning"
+        verdict: Level = "problem" if database.embedded else "warning"
         checks.append(Check("reader role", verdict, f"{name} does not exist", "vault-memory init, as an administrator"))
     elif not reader[0]:
         checks.append(Check("reader role", "problem", f"{name} may not read the memory", "vault-memory init"))
@@ -447,7 +447,7 @@ def _store_checks(vault: GitVault, state: SyncState, found: Difference) -> Itera
             named = ", ".join(ascii(note) if not note.isprintable() else note for note in notes[:_NAMED])
             more = f" and {len(notes) - _NAMED} more" if len(notes) > _NAMED else ""
             yield Check(name, "problem", f"{len(notes)} {what}: {named}{more}", how)
-    numbers: tuple[tuple[str, int, str, Verdict, str], ...] = (
+    numbers: tuple[tuple[str, int, str, Level, str], ...] = (
         ("orphans", found.orphans, "chunks belong to no note", "problem", "restore a dump: the schema was changed"),
         ("vectors", found.foreign, "vectors are of another model than the recorded one", "problem",
          "vault-memory sync --full"),

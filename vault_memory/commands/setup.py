@@ -84,7 +84,7 @@ def set_up(
             raise ConfigError(f"{name} must lie outside the vault, not at {place}")
     head = opened.head()
     report = examine(opened.tree(head) if head else (), wanted.scan)
-    facts = [("git", git_version()), ("vault", _about_vault(opened, head)), ("notes", _about_notes(report))]
+    facts = [("uses git", git_version()), ("vault", _about_vault(opened, head)), ("notes", _about_notes(report))]
     values: dict[str, Any] = {"vault": str(wanted.require_vault())}
     if settings.home != _default_home():
         values["home"] = str(settings.home)
@@ -227,7 +227,7 @@ def _warnings(settings: Settings, head: str | None, report: RootReport) -> list[
 
 def _steps(settings: Settings, head: str | None) -> list[str]:
     if head is None:
-        return [f"git -C {shlex.quote(str(settings.vault))} add . && git commit    # then: vault-memory sync"]
+        return [f"cd {shlex.quote(str(settings.vault))} && git add . && git commit    # then: vault-memory sync"]
     return [
         "vault-memory sync --dry-run    # what would be read and sent, and its price",
         "vault-memory sync              # bring memory to HEAD",

@@ -170,8 +170,11 @@ def _commands(settings: Settings, *, host: str, port: int, read_only: bool) -> d
 
 
 def _import_from_here() -> None:
-    """Let the children and theirs import this package where it is not installed, and nothing from where they start."""
-    os.environ["PYTHONSAFEPATH"] = "1"
+    """Let the children and theirs import this package where it is not installed.
+
+    PYTHONSAFEPATH would break that: Dagster's code server drops the first entry of the path, which it takes for the
+    folder that it was started in.
+    """
     if (root := checkout_root()) is not None:
         os.environ["PYTHONPATH"] = str(root)
 
