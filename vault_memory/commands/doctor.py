@@ -139,7 +139,9 @@ def diagnose(settings: Settings, *, online: bool = False, repair: bool = False) 
     state = _state_checks(settings, checks, database)
     _dagster_checks(settings, checks, database)
     if state is not None and online:
-        checks.extend(_guarded("embedder", lambda: _online(settings, state)))
+        checks.extend(
+            _guarded("embedder answers", lambda: _online(settings, state), "mend OPENROUTER_API_KEY or embedding.*")
+        )
     if state is not None and vault is not None:
         try:
             difference = compare(settings, vault, database)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from vault_memory.adapters.git import GitVault
-from vault_memory.commands.launching import launch
+from vault_memory.commands.launching import launch, refuse_without_database
 from vault_memory.errors import VaultError
 
 if TYPE_CHECKING:
@@ -74,9 +74,11 @@ def install(settings: Settings, *, force: bool = False) -> Installed:
 
     Raises:
         VaultError: The folder is not one that may be written to without ``force``, or cannot be written to.
+        ConfigError: The hooks would not find the database.
     """
     folder = hooks_folder(settings, force=force)
     started = launch(settings, "vault_memory.commands.nudge")
+    refuse_without_database(started.missing)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         hooks = tuple(_install_one(folder / name, started, force=force) for name in HOOKS)
@@ -155,7 +157,8 @@ def _remove_one(path: Path) -> HookResult:
 def _block(name: str, started: Launch) -> bytes:
     variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in sorted(started.environment.items()))
     # In a subshell of its own: nothing of the hook waits for it, and its exit status is nobody's.
-    line = f"( {variables} {shlex.join(started.command)} </dev/null >/dev/null 2>&1 & ) 2>/dev/null"
+    # It waits a moment, so that its start does not compete with the commit that is just ending.
+    line = f"( ( sleep 1; {variables} exec {shlex.join(started.command)} ) </dev/null >/dev/null 2>&1 & ) 2>/dev/null"
     if name == "post-checkout":
         # The third argument is 0 where single files were checked out, which does not move HEAD.
         line = f'if [ "${{3-1}}" = 1 ]; then {line}; fi'

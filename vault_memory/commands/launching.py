@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import vault_memory
 from vault_memory import settings as settings_module
+from vault_memory.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from vault_memory.settings import Settings
 
@@ -72,6 +73,18 @@ def launch(settings: Settings, module: str, *arguments: str) -> Launch:
     )
     # -P: without it Python would look for modules in the folder it is started in, which is the vault's.
     return Launch((sys.executable, "-P", "-m", module, *arguments), environment, missing)
+
+
+def refuse_without_database(missing: Collection[str]) -> None:
+    """Refuse to write down a start that would not find the database, and would make one of its own.
+
+    Raises:
+        ConfigError: ``dsn`` comes from this shell alone.
+    """
+    if "dsn" in missing:
+        raise ConfigError(
+            "dsn is set in this shell only, as VAULT_MEMORY_DSN: put it into the configuration file first"
+        )
 
 
 def checkout_root() -> Path | None:

@@ -88,8 +88,10 @@ def commands_page() -> str:
     parts = [
         "# Commands\n",
         _GENERATED,
-        "Results go to stdout, everything else to stderr. Exit status 0: done; 1: done but for some notes, or problems "
-        "were found;\n2: wrong usage; 3: could not run, and one line says why and what to do.\n",
+        (
+            "Results go to stdout, everything else to stderr. Exit status 0: done; 1: done but for some notes, or "
+            "problems were found;\n2: wrong usage; 3: could not run, and one line says why and what to do.\n"
+        ),
     ]
     for name, command in (("vault-memory", cli), ("vault-memory-query", query)):
         parts.extend(f"## `{title}`\n\n```text\n{text}\n```\n" for title, text in _helps(command, name, None))
@@ -102,8 +104,8 @@ def pages() -> Mapping[str, str]:
 
 
 def _helps(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
-    extra = {**command.context_settings, "max_content_width": _WIDTH, "terminal_width": _WIDTH}
-    context = click.Context(command, info_name=name.rpartition(" ")[2], parent=parent, **extra)
+    context = command.make_context(name.rpartition(" ")[2], [], parent, resilient_parsing=True)
+    context.max_content_width = context.terminal_width = _WIDTH
     yield name, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
     if isinstance(command, click.Group):
         for child in command.list_commands(context):

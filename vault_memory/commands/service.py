@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from vault_memory.commands.launching import launch
+from vault_memory.commands.launching import launch, refuse_without_database
 from vault_memory.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ def install(found: Unit) -> str | None:
     """Write the unit and start it; return what to do by hand where the manager does not answer, None if it did.
 
     Raises:
-        ConfigError: Somebody else's file is there, or it cannot be written.
+        ConfigError: Somebody else's file is there, it cannot be written, or it would not find the database.
     """
+    refuse_without_database(found.missing)
     _refuse_foreign(found.path)
     try:
         found.path.parent.mkdir(parents=True, exist_ok=True)

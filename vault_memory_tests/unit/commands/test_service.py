@@ -45,7 +45,12 @@ def test_launchd_gets_a_property_list(settings: Settings) -> None:
 
 def test_install_and_remove_touch_our_file_alone(settings: Settings, tmp_path: Path) -> None:
     """A unit is written and deleted again; another's file of that name stays."""
-    unit = replace(service.unit(settings, port=1, platform="linux"), path=tmp_path / "u" / "x", start=(), stop=())
+    unit = replace(
+        service.unit(replace(settings, dsn=None), port=1, platform="linux"),
+        path=tmp_path / "u" / "x",
+        start=(),
+        stop=(),
+    )
     assert None is service.install(unit)
     assert unit.text == unit.path.read_text()
     assert service.remove(unit)
@@ -61,7 +66,9 @@ def test_install_and_remove_touch_our_file_alone(settings: Settings, tmp_path: P
 def test_a_manager_that_does_not_answer_leaves_a_command_to_run(settings: Settings, tmp_path: Path) -> None:
     """The unit is there, and the user is told what is left to do."""
     unit = replace(
-        service.unit(settings, port=1, platform="linux"), path=tmp_path / "x", start=(("/nonexistent/ctl", "go"),)
+        service.unit(replace(settings, dsn=None), port=1, platform="linux"),
+        path=tmp_path / "x",
+        start=(("/nonexistent/ctl", "go"),),
     )
 
     assert "/nonexistent/ctl go" == service.install(unit)

@@ -40,7 +40,7 @@ def test_another_value_is_refused_unless_asked_for(tmp_path: Path) -> None:
         '# mine\nvault = "/old"  # why\ndsn = "x"\n\n[scan]\nroots = [\n  "A",\n  "B",\n]\nmax_note_bytes = 5\n'
     )
 
-    with pytest.raises(ConfigError, match='vault is "/old" there.*--replace'):
+    with pytest.raises(ConfigError, match=r'vault is "/old" there.*--replace'):
         write_config(path, {"vault": "/new"}, replace_settings=False)
     write_config(path, {"vault": "/new", "scan.roots": ["C"]}, replace_settings=True)
 
