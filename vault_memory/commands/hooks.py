@@ -156,12 +156,12 @@ def _remove_one(path: Path) -> HookResult:
 
 def _block(name: str, started: Launch) -> bytes:
     variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in sorted(started.environment.items()))
-    # In a subshell of its own: nothing of the hook waits for it, and its exit status is nobody's.
+    # One fork in the background: nothing of the hook waits for it, and its exit status is nobody's.
     # It waits a moment, so that its start does not compete with the commit that is just ending.
-    line = f"( ( sleep 1; {variables} exec {shlex.join(started.command)} ) </dev/null >/dev/null 2>&1 & ) 2>/dev/null"
+    line = f"( sleep 1; {variables} exec {shlex.join(started.command)} ) </dev/null >/dev/null 2>&1 &"
     if name == "post-checkout":
         # The third argument is 0 where single files were checked out, which does not move HEAD.
-        line = f'if [ "${{3-1}}" = 1 ]; then {line}; fi'
+        line = f'if [ "${{3-1}}" = 1 ]; then {line} fi'
     return _BEGIN + line.encode() + b"\n" + _END
 
 
