@@ -19,6 +19,7 @@ import click
 
 from vault_memory import __version__
 from vault_memory import settings as settings_module
+from vault_memory.commands import operations
 from vault_memory.errors import MissingExtraError, VaultMemoryError
 from vault_memory.notes.model import NoteStatus
 
@@ -45,12 +46,16 @@ _PIPELINE_MODULES = frozenset(
 )
 
 
+_ORDER = ("demo", "init", "sync", "status", "up", "down", "doctor", "install-hook", "uninstall-hook", "service")
+
+
 class _Group(click.Group):
     """Lists commands in the order in which a newcomer needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names as they were added."""
-        return list(self.commands)
+        """Return the first ones as named above, the others as they were added."""
+        first = [name for name in _ORDER if name in self.commands]
+        return [*first, *(name for name in self.commands if name not in first)]
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -128,6 +133,8 @@ def sync(
         _print_json(result.to_json())
     else:
         _print_sync(result)
+    if result.hint:
+        _note(result.hint)
     for source, notice in sorted(result.rotate.items()):
         _note(f"quarantined: {_shown(source)}: {notice}")
     if result.notice:
@@ -153,26 +160,8 @@ def status(*, as_json: bool) -> None:
         _print_status(found)
 
 
-@cli.command()
-def env() -> None:
-    """Print the variables that a plain 'dagster dev' needs, for: eval "$(vault-memory env)"."""
-    from vault_memory.commands import environment as command  # noqa: PLC0415 - heavy
-
-    for line in command.environment(settings_module.load()):
-        click.echo(line)
-
-
-@cli.command()
-def down() -> None:
-    """Stop the embedded database server, which other commands leave running on purpose."""
-    from vault_memory.adapters import server  # noqa: PLC0415 - only here
-
-    settings = settings_module.load()
-    if settings.dsn is not None:
-        click.echo("the database is not ours to stop: VAULT_MEMORY_DSN is set")
-        return
-    stopped = server.stop(settings.home, settings.pg_user)
-    click.echo("database server stopped" if stopped else "no database server was running")
+for _command in operations.COMMANDS:
+    cli.add_command(_command)
 
 
 @cli.group()
@@ -384,8 +373,18 @@ def _print_status(found: Status) -> None:
         ("rules", state.ruleset_id or "none yet"),
         ("cost", f"${found.cost_this_month_usd:.4f} this month"),
     ]
+    daemon = found.daemon
+    if daemon.alive:
+        rows.append(("daemon", f"follows HEAD, last sign {daemon.heartbeat_age_seconds:.0f} s ago"))
+    else:
+        rows.append(("daemon", "none"))
+    if daemon.last_run:
+        when = daemon.last_run_at.isoformat(sep=" ", timespec="seconds") if daemon.last_run_at else "not started"
+        rows.append(("last run", f"{daemon.last_run.lower()}, {when}"))
     for name, value in rows:
         click.echo(f"{name:<10} {value}")
+    for warning in found.warnings:
+        _note(f"warning: {warning}")
     for failure in found.failures:
         due = failure.next_retry.isoformat(timespec="seconds") if failure.next_retry else "after a change or 'sync'"
         tries = f"(tried {failure.attempts}, next {due})"

@@ -48,8 +48,11 @@ class EmbeddingSettings:
         timeout_seconds: For one request.
         max_batch_texts: None: as the provider's preset says.
         max_attempts: Tries of one request before its notes are marked failed.
+        max_backoff_seconds: Longest wait between two tries.
         price_usd_per_million_tokens: None: as the provider's preset says.
         confirm_above_usd: ``sync`` asks for ``--yes`` above this estimate.
+        api_key_file: File with the provider's key; nobody else may read it.
+        api_key_command: Command line that prints the provider's key.
     """
 
     embedder: EmbedderName | None = None

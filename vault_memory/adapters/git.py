@@ -30,7 +30,7 @@ from vault_memory.notes.model import EntryKind, TreeEntry
 from vault_memory.notes.paths import MARKDOWN_SUFFIXES, NotePath, spelling_order
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 IGNORE_FILE: Final = b".vaultmemoryignore"
 MAX_IGNORE_FILE_BYTES: Final = 256 * 1024
@@ -75,12 +75,13 @@ _ENVIRONMENT: Final = {
     "GIT_INDEX_FILE": "/nonexistent/index",
     "GIT_IMPLICIT_WORK_TREE": "0",
 }
+_HOOKS_OFF: Final = ("-c", f"core.hooksPath={os.devnull}")
 _FLAGS: Final = (
     "--no-pager",
     "--literal-pathspecs",
     "--no-replace-objects",  # a blob id must mean its own bytes
     *("-c", "core.fsmonitor=false"),
-    *("-c", f"core.hooksPath={os.devnull}"),
+    *_HOOKS_OFF,
     *("-c", f"core.attributesFile={os.devnull}"),
     *("-c", "core.precomposeUnicode=false"),  # macOS would rewrite the paths we ask for
     *("-c", "core.bigFileThreshold=8m"),  # larger blobs are streamed, not loaded
@@ -270,6 +271,42 @@ class GitVault:
                 for blob_id in window:
                     yield blob_id, batch.answer(blob_id, max_bytes)
                 window = tuple(islice(remaining, _REQUESTS_AT_ONCE))
+
+    def hooks_directory(self, home: Path) -> Path:
+        """Return the folder from which the user's own git runs this repository's hooks.
+
+        The one question that the user's configuration and the repository's ``core.hooksPath`` may answer: a hook
+        anywhere else would never run. Nothing is executed; what the folder is, and whether it may be written to, is
+        for the caller to judge.
+
+        Args:
+            home: The user's home directory, where git looks for the user's configuration.
+
+        Raises:
+            VaultError: Git cannot say.
+        """
+        position = _FLAGS.index(_HOOKS_OFF[1])
+        flags = (*_FLAGS[: position - 1], *_FLAGS[position + 1 :])
+        safe = ("-c", f"safe.directory={self.repository}")
+        own = {name: value for name, value in _ENVIRONMENT.items() if not name.startswith("GIT_CONFIG_")}
+        question = ("rev-parse", "--git-path", "hooks")
+        output = _run(["git", *flags, *safe, f"--git-dir={self.git_dir}", *question], {**own, "HOME": os.fspath(home)})
+        name = (output or b"").removesuffix(b"\n")
+        if not name:
+            raise VaultError(f"git cannot say where the hooks of {_shown(self.repository)} are")
+        return Path(os.path.normpath(self.repository / os.fsdecode(name)))
+
+    def common_directory(self) -> Path:
+        """Return the folder with git's own files, which the worktrees of a repository share.
+
+        Raises:
+            VaultError: Git cannot say.
+        """
+        output = self._call("rev-parse", "--path-format=absolute", "--git-common-dir")
+        name = (output or b"").removesuffix(b"\n")
+        if not name:
+            raise VaultError(f"git cannot say where the repository of {_shown(self.repository)} is")
+        return Path(os.fsdecode(name)).resolve()
 
     def _arguments(self, *command: str | bytes) -> list[str | bytes]:
         safe = ("-c", f"safe.directory={self.repository}")
@@ -469,6 +506,18 @@ def _search_path() -> str:
     return os.pathsep.join(entry for entry in os.get_exec_path() if os.path.isabs(entry))  # noqa: PTH117 - text
 
 
+def git_version() -> str:
+    """Return the version of the git on PATH.
+
+    Raises:
+        VaultError: There is none, or it does not say.
+    """
+    match = _VERSION.match(_run(["git", "--version"]) or b"")
+    if match is None:
+        raise VaultError("the git on PATH does not say its version")
+    return f"{int(match[1])}.{int(match[2])}"
+
+
 @lru_cache(maxsize=8)
 def _require_version(search_path: str) -> None:
     del search_path  # the key: another PATH is another git
@@ -478,7 +527,7 @@ def _require_version(search_path: str) -> None:
         raise VaultError(f"git {'.'.join(map(str, MINIMUM_VERSION))} or newer is needed; this one is {version}")
 
 
-def _run(arguments: list[str | bytes]) -> bytes | None:
+def _run(arguments: list[str | bytes], environment: Mapping[str, str] = _ENVIRONMENT) -> bytes | None:
     """Run git to its end; its output, or None where it refused."""
     try:
         done = subprocess.run(
@@ -486,7 +535,7 @@ def _run(arguments: list[str | bytes]) -> bytes | None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**_ENVIRONMENT, "PATH": _search_path()},
+            env={**environment, "PATH": _search_path()},
             cwd="/",
             timeout=_TIMEOUT_SECONDS,
             check=False,

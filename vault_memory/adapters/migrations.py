@@ -109,6 +109,18 @@ def migrate(conninfo: str, schema: str) -> tuple[str, ...]:
         return _apply(connection, schema, known)
 
 
+def pending(conninfo: str, schema: str) -> tuple[str, ...]:
+    """Return the names of the migrations that ``migrate`` would apply; nothing is changed.
+
+    Raises:
+        MigrationError: The database's schema is newer, changed or unknown.
+        StoreUnavailable: There is no connection.
+    """
+    known = migrations()
+    with _connected(conninfo) as connection:
+        return tuple(migration.name for migration in known[_applied(connection, schema, known) :])
+
+
 def grant_reader(conninfo: str, schema: str) -> str | None:
     """Make the role ``<schema>_reader``, which sees the live notes, the term table and part of the sync state.
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STORED_DIMENSIONS: Final = 1536
+FORGOTTEN: Final = "forgotten"
+"""The reason of a note that its owner had taken out by hand."""
 _LOCK_POLL_SECONDS: Final = 0.1
 _UNAVAILABLE: Final = ("08", "57P", "53")  # connection exceptions, server going down, out of resources
 
@@ -356,8 +358,10 @@ class Store:
         """Read the manifest, by id."""
         with translated(), self._connection.cursor() as cursor:
             rows = cursor.execute(
-                """SELECT s.id, s.status, s.blob_tag, s.ruleset_id, s.next_retry_at, p.id IS NOT NULL, p.blob_id
-                   FROM note_state s LEFT JOIN memory_primary p ON p.id = s.id"""
+                """SELECT s.id, s.status, s.blob_tag, s.ruleset_id, s.next_retry_at, p.id IS NOT NULL, p.blob_id,
+                   s.status = 'excluded' AND s.reason IS NOT DISTINCT FROM %s
+                   FROM note_state s LEFT JOIN memory_primary p ON p.id = s.id""",
+                [FORGOTTEN],
             ).fetchall()
         return {
             row[0]: ManifestEntry(
@@ -368,6 +372,7 @@ class Store:
                 next_retry_at=row[4],
                 has_rows=row[5],
                 row_blob_id=row[6],
+                forgotten=row[7],
             )
             for row in rows
         }

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vault_memory.adapters.git import GitVault
-from vault_memory.ingest.database import open_store
+from vault_memory.commands.daemon import daemon_state
+from vault_memory.commands.roots import examine
+from vault_memory.ingest.database import open_database, open_store
 from vault_memory.notes.changes import identified
 from vault_memory.notes.model import NoteStatus
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vault_memory.adapters.store import Counts, Failure, SyncState
+    from vault_memory.commands.daemon import DaemonState
     from vault_memory.settings import Settings
 
 
@@ -31,6 +34,8 @@ class Status:
         tracked: Markdown files in HEAD's tree.
         rotate: Quarantined notes that had been embedded before, with the notice for each.
         by_status: Tracked files by their status in the manifest; None: no sync has looked at them yet.
+        daemon: Whether anything follows HEAD by itself.
+        roots_hint: What to do where no note lies in the folders that are indexed; None otherwise.
     """
 
     vault: str
@@ -43,6 +48,16 @@ class Status:
     failures: list[Failure]
     cost_this_month_usd: float
     rotate: Mapping[str, str]
+    daemon: DaemonState
+    roots_hint: str | None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the user should know, one line each."""
+        found = [self.roots_hint] if self.roots_hint else []
+        if self.head is not None and self.behind != 0 and not self.daemon.alive:
+            found.append("memory is behind HEAD and no daemon follows it: run 'vault-memory sync' or 'vault-memory up'")
+        return found
 
     def number(self, status: NoteStatus | None) -> int:
         """Return how many tracked files have a status."""
@@ -81,6 +96,13 @@ class Status:
             "vector_index": self.state.vector_index,
             "size_bytes": self.counts.size_bytes,
             "cost_this_month_usd": self.cost_this_month_usd,
+            "daemon": {
+                "alive": self.daemon.alive,
+                "heartbeat_age_seconds": self.daemon.heartbeat_age_seconds,
+                "last_run": self.daemon.last_run,
+                "last_run_at": self.daemon.last_run_at.isoformat() if self.daemon.last_run_at else None,
+            },
+            "warnings": self.warnings,
         }
 
 
@@ -110,6 +132,8 @@ def status(settings: Settings) -> Status:
             failures=store.failures(),
             cost_this_month_usd=store.month_cost(),
             rotate={line.source: line.notice for line in store.audit() if line.notice is not None},
+            daemon=daemon_state(open_database(settings).dagster_dsn, settings.schema),
+            roots_hint=examine(tree, settings.scan).hint,
         )
     finally:
         store.close()

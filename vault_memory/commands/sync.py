@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from vault_memory.commands.roots import examine
 from vault_memory.errors import ConfigError
 from vault_memory.ingest.database import open_database
 from vault_memory.ingest.sync import Synchronizer
@@ -45,6 +46,7 @@ class SyncResult:
         rebuild_failures: Notes that a change of model could not embed.
         rotate: By note that was quarantined now and had been embedded before: by whom and when.
         notice: What there is to know of the embedder.
+        hint: What to do where no note lies in the folders that are indexed; None otherwise.
     """
 
     start: str | None
@@ -62,6 +64,7 @@ class SyncResult:
     rebuild_failures: Mapping[str, NoteFailure] = field(default_factory=dict)
     rotate: dict[str, str] = field(default_factory=dict)
     notice: str | None = None
+    hint: str | None = None
 
     @property
     def counts(self) -> Counter[str]:
@@ -174,6 +177,7 @@ def sync(
             full = True  # the notes are written again, so that Dagster knows of what changed
             plan = synchronizer.plan(full=True, retry_all=True)
         result.unchanged = plan.unchanged
+        result.hint = examine(plan.tree, settings.scan).hint
         for _ in range(_MAX_ROUNDS):
             if not plan.note_ids or set(plan.note_ids) <= set(result.failures):
                 break

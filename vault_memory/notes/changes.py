@@ -55,6 +55,7 @@ class ManifestEntry:
         next_retry_at: For a failed note, when to try again; None: never by itself, since it would fail again.
         has_rows: Whether the search tables hold the note, perhaps in an older version.
         row_blob_id: Blob id of the version in the search tables.
+        forgotten: Whether its owner had this version taken out by hand; no rules and no ``full`` bring it back.
     """
 
     id: str
@@ -64,6 +65,7 @@ class ManifestEntry:
     next_retry_at: datetime | None = None
     has_rows: bool = False
     row_blob_id: str | None = None
+    forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +348,9 @@ class _Planner:
 
     def _note(self, path: NotePath, blob_id: str) -> None:
         entry = self.manifest.get(path.id)
+        if entry is not None and entry.forgotten and not entry.has_rows and entry.blob_tag == self.tag(blob_id):
+            self.unchanged += 1
+            return
         if entry is not None and not self.full and self._is_current(entry, blob_id):
             if entry.status is NoteStatus.FAILED:
                 if not self._retry_is_due(entry):
