@@ -349,3 +349,17 @@ def test_a_note_that_was_never_embedded_says_nothing(held: Installation) -> None
     """No notice for what never left."""
     assert [None] == [one.line.notice for one in quarantine.held(held.settings)]
     assert {} == status(held.settings).rotate
+
+
+def test_a_change_to_the_offline_embedder_forgets_no_provider(installation: Installation) -> None:
+    """Vectors were bought, then the embedder was changed to hashing: what had gone out is still told of."""
+    installation.vault.write(HELD, NOTE)
+    installation.vault.commit()
+    installation.steps()
+    rows(installation, """INSERT INTO embedding_usage VALUES (date_trunc('month', now())::date, 'm', 1, 1, 1, 0)
+                          RETURNING 1""")  # fmt: skip
+    installation.vault.write(HELD, SECRET)
+    installation.vault.commit()
+    installation.steps()
+    line = quarantine.held(installation.settings, source=HELD)[0].line
+    assert (True, "an embedding provider used before") == (line.was_embedded, line.embedded_by)
