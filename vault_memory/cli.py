@@ -323,7 +323,8 @@ def _print_status(found: Status) -> None:
     for failure in found.failures:
         due = failure.next_retry.isoformat(timespec="seconds") if failure.next_retry else "after a change or 'sync'"
         click.echo(
-            f"failed     {_shown(failure.source)}: {failure.step}: {failure.reason} (tried {failure.attempts}, next {due})"
+            f"failed     {_shown(failure.source)}: {failure.step}: {failure.reason} "
+            f"(tried {failure.attempts}, next {due})"
         )
     for source, notice in found.rotate.items():
         click.echo(f"rotate     {_shown(source)}: {notice}")
