@@ -573,6 +573,17 @@ class Store:
             )
         return float(found or 0)
 
+    def has_bought_since(self, moment: datetime) -> bool:
+        """Whether a provider was sent texts in the month of a moment or later."""
+        with translated():
+            return bool(
+                self._scalar(
+                    """SELECT EXISTS (SELECT FROM embedding_usage
+                       WHERE requests > 0 AND month >= date_trunc('month', %s::timestamptz)::date)""",
+                    [moment],
+                )
+            )
+
     # -- one note ----------------------------------------------------------------------------------------------
 
     def replace_note(self, note: NoteRow, *, also_forget: Sequence[str] = ()) -> None:

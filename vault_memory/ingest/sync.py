@@ -702,8 +702,12 @@ class Synchronizer:
         """Say where the stored version of a note went, by what the database recorded: settings may have changed."""
         state = self.store.sync_state()
         stored = self.store.stored_version(note_id)
-        if stored is None or state.embedder in (None, "hashing"):
+        if stored is None:
             return None
+        if state.embedder in (None, "hashing"):
+            # The embedder may have been changed since; rather one notice too many than a leak that nobody is told of.
+            bought = self.store.has_bought_since(stored[1])
+            return Sent("an embedding provider used before", stored[1], held_secret=held_secret) if bought else None
         host = urlsplit(state.base_url or "").hostname or "the embedding provider"
         return Sent(host, stored[1], held_secret=held_secret)
 

@@ -10,7 +10,7 @@ import pytest
 from vault_memory.adapters.embedding import texts_of
 from vault_memory.commands import quarantine
 from vault_memory.commands.status import status
-from vault_memory.errors import ConfigError, QueryError
+from vault_memory.errors import ConfigError, EgressBlocked, QueryError
 from vault_memory.ingest.allowances import AllowList, add_allowances, read_allowances
 from vault_memory.ingest.keys import load_key
 from vault_memory.ingest.prepare import Preparer
@@ -162,11 +162,12 @@ def test_a_newer_rule_is_not_released(held: Installation, monkeypatch: pytest.Mo
     monkeypatch.setattr(secrets, "scan", newer)
 
     assert TOKEN not in str(search("lookalike manual", settings=held.settings).to_dict())
-    with pytest.raises(Exception, match="of_tomorrow"), Synchronizer.open(held.settings) as synchronizer:
-        entry = synchronizer.vault.tree(held.vault.head)
-        wanted = [(one.path, one.blob_id) for one in entry if one.path.id == HELD]
+    with Synchronizer.open(held.settings) as synchronizer:
+        wanted = [(one.path, one.blob_id) for one in synchronizer.vault.tree(held.vault.head) if one.path.id == HELD]
         prepared = next(iter(synchronizer._preparer.prepare(wanted, synchronizer.rules(held.vault.head))))
+    with pytest.raises(EgressBlocked, match="of_tomorrow") as caught:
         texts_of(prepared.note, prepared.chunks, allowed=set(released))
+    assert ("of_tomorrow",) == caught.value.rules
 
 
 def test_a_release_of_one_rule_of_two_is_not_enough(installation: Installation) -> None:
@@ -189,7 +190,7 @@ def test_a_release_of_one_rule_of_two_is_not_enough(installation: Installation) 
 
 def test_only_a_secret_can_be_released(installation: Installation) -> None:
     """Bytes that cannot be read or judged are never let in by a list; nor are notes that are not held back."""
-    installation.vault.write("01_Projects/odd.md", b"caf\xe9")
+    installation.vault.write("01_Projects/odd.md", b"21\xb0")
     installation.vault.write("01_Projects/a.md", NOTE)
     installation.vault.commit()
     installation.steps()
@@ -349,3 +350,17 @@ def test_a_note_that_was_never_embedded_says_nothing(held: Installation) -> None
     """No notice for what never left."""
     assert [None] == [one.line.notice for one in quarantine.held(held.settings)]
     assert {} == status(held.settings).rotate
+
+
+def test_a_change_to_the_offline_embedder_forgets_no_provider(installation: Installation) -> None:
+    """Vectors were bought, then the embedder was changed to hashing: what had gone out is still told of."""
+    installation.vault.write(HELD, NOTE)
+    installation.vault.commit()
+    installation.steps()
+    rows(installation, """INSERT INTO embedding_usage VALUES (date_trunc('month', now())::date, 'm', 1, 1, 1, 0)
+                          RETURNING 1""")  # fmt: skip
+    installation.vault.write(HELD, SECRET)
+    installation.vault.commit()
+    installation.steps()
+    line = quarantine.held(installation.settings, source=HELD)[0].line
+    assert (True, "an embedding provider used before") == (line.was_embedded, line.embedded_by)
