@@ -5,7 +5,7 @@ Belongs here: every name a user may set, its default and its check. This is the 
 
 The environment wins over the file. The file is TOML, named by ``VAULT_MEMORY_CONFIG`` or
 ``~/.config/vault-memory/config.toml``; its keys are the names below without their prefix, in lower case,
-with ``[embedding]``, ``[scan]`` and ``[sync]`` as tables.
+with ``[embedding]``, ``[scan]``, ``[sync]`` and ``[search]`` as tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, get_args
 
 from vault_memory.errors import ConfigError
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EmbedderName = Literal["openai", "hashing"]
+IndexMode = Literal["exact", "bits", "hnsw", "ivfflat"]
+IndexChoice = Literal["auto", "exact", "bits", "hnsw", "ivfflat"]
 
 MAX_DIMENSIONS: Final = 1536
 DEFAULT_BASE_URL: Final = "https://openrouter.ai/api/v1"
@@ -115,6 +117,17 @@ class SyncSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How a search finds its candidates.
+
+    Attributes:
+        vector_index: ``auto``, ``exact``, ``bits``, ``hnsw`` or ``ivfflat``; None: as the database recorded.
+    """
+
+    vector_index: IndexChoice | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting of one source set.
 
@@ -142,6 +155,7 @@ class Settings:
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     scan: ScanSettings = field(default_factory=ScanSettings)
     sync: SyncSettings = field(default_factory=SyncSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
 
     @property
     def dagster_home(self) -> Path:
@@ -209,6 +223,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         embedding=_embedding(reader),
         scan=reader.table("scan", ScanSettings),
         sync=reader.table("sync", SyncSettings),
+        search=_search(reader),
     )
     reader.refuse_unknown()
     if not settings.schema.isidentifier() or not settings.schema.isascii() or not settings.schema.islower():
@@ -242,7 +257,15 @@ def _embedding(reader: _Reader) -> EmbeddingSettings:
     return EmbeddingSettings(**values)
 
 
-_Table = TypeVar("_Table", EmbeddingSettings, ScanSettings, SyncSettings)
+def _search(reader: _Reader) -> SearchSettings:
+    in_file = reader.table("search", SearchSettings).vector_index
+    named = reader.environment("VECTOR_INDEX") or in_file
+    if named not in (None, *get_args(IndexChoice)):
+        raise ConfigError(f"vector_index: want {', '.join(get_args(IndexChoice))}")
+    return SearchSettings(cast("IndexChoice | None", named))
+
+
+_Table = TypeVar("_Table", EmbeddingSettings, ScanSettings, SyncSettings, SearchSettings)
 
 
 @dataclass(slots=True)

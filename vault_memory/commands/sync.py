@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from vault_memory.errors import ConfigError
+from vault_memory.ingest import vector_index
 from vault_memory.ingest.database import open_database
 from vault_memory.ingest.sync import Synchronizer
 
@@ -167,6 +168,7 @@ def sync(
         }
         if synchronizer.embedder_error is not None:
             result.blocked = str(synchronizer.embedder_error)
+    vector_index.settle(settings, report=report)
     result.seconds = time.monotonic() - started
     return result
 
