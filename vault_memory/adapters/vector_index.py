@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import namedtuple_row
+from psycopg.rows import dict_row
 
 from vault_memory.adapters.sqlfiles import SEARCH_SETTINGS, query
 from vault_memory.adapters.store import translated
@@ -90,7 +90,7 @@ class VectorIndex:
             connection = psycopg.connect(
                 conninfo, autocommit=True, application_name="vault-memory-index", connect_timeout=10
             )
-        with connection, translated():
+        with translated(), connection:
             connection.execute(sql.SQL("SET search_path = {}, public").format(sql.Identifier(schema)), prepare=False)
             yield cls(connection, schema)
 
@@ -103,15 +103,17 @@ class VectorIndex:
 
     def facts(self) -> IndexFacts:
         """Read what is recorded and what there is now; quick also on large stores."""
-        with self._connection.cursor(row_factory=namedtuple_row) as cursor:
+        with self._connection.cursor(row_factory=dict_row) as cursor:
             row = cursor.execute(
-                """SELECT s.vector_index, s.vector_index_choice, s.vector_index_chunks, s.vector_index_model,
-                          s.vector_index_recall, (SELECT count(*) FROM memory_chunk) AS chunks, s.model, e.extversion
+                """SELECT s.vector_index AS mode, s.vector_index_choice AS choice, s.vector_index_recall AS recall,
+                          s.vector_index_chunks AS chosen_chunks, s.vector_index_model AS chosen_model, s.model,
+                          (SELECT count(*) FROM memory_chunk) AS chunks, e.extversion
                    FROM sync_state s, pg_extension e WHERE e.extname = 'vector'"""
             ).fetchone()
         if row is None:
             raise StoreError("the table sync_state is empty; restore it from a dump")
-        return IndexFacts(*row[:-1], tuple(int(part) for part in re.findall(r"\d+", row.extversion)[:3]))
+        version = tuple(int(part) for part in re.findall(r"\d+", row.pop("extversion"))[:3])
+        return IndexFacts(**row, pgvector=version)
 
     def build(self, mode: IndexMode) -> None:
         """Build what a mode needs, anew if it is there; searches go on, writers wait.
@@ -132,7 +134,7 @@ class VectorIndex:
                 self._connection.execute(_BUILD[mode])
         # For the planner, and for scans that read the index alone: pages that were just written are not known to be
         # visible to all.
-        self._connection.execute("VACUUM (ANALYZE) memory_chunk")
+        self._connection.execute("VACUUM (ANALYZE) memory_chunk, memory_primary, memory_term")
 
     def record(self, mode: IndexMode, *, recall: float | None, choice: IndexChoice | None = None) -> None:
         """Make searches use a mode, and drop what the others needed.
@@ -176,11 +178,13 @@ class VectorIndex:
         """Return the similarities of the ten nearest chunks, by the statement of a search without a keyword."""
         nothing = dict.fromkeys(("query", "prefix", "path", "tag", "since", "heading"))
         given = {**nothing, "dimensions": [], "lexemes": [], "vector": vector, "index": mode, "pool": _POOL}
-        with self._connection.transaction(), self._connection.cursor(row_factory=namedtuple_row) as cursor:
+        with self._connection.transaction(), self._connection.cursor(row_factory=dict_row) as cursor:
             for name, value in SEARCH_SETTINGS.items():
                 cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
             rows = cursor.execute(query("search"), given).fetchall()
-        ranked = sorted((row.vector_rank, row.vector_score) for row in rows if row.chunk_id not in (None, itself))
+        ranked = sorted(
+            (row["vector_rank"], row["vector_score"]) for row in rows if row["chunk_id"] not in (None, itself)
+        )
         return [score for _, score in ranked[:RECALL_AT]]
 
 
