@@ -42,10 +42,15 @@ CREATE TABLE memory_chunk (
     embedding vector(1536),
     keywords tsvector NOT NULL,
     term_weights sparsevec(536870912) NOT NULL,
+    bits bit(1536) GENERATED ALWAYS AS ((binary_quantize(embedding))::bit(1536)) STORED,
     CONSTRAINT memory_chunk_check CHECK (((start_line >= 1) AND (end_line >= start_line))),
     CONSTRAINT memory_chunk_script_check CHECK ((script = ANY (ARRAY['cjk'::text, 'latin'::text])))
-);
+)
+WITH (toast_tuple_target='8160');
 ALTER TABLE ONLY memory_chunk ALTER COLUMN embedding SET STORAGE PLAIN;
+ALTER TABLE ONLY memory_chunk ALTER COLUMN keywords SET STORAGE MAIN;
+ALTER TABLE ONLY memory_chunk ALTER COLUMN term_weights SET STORAGE MAIN;
+ALTER TABLE ONLY memory_chunk ALTER COLUMN bits SET STORAGE PLAIN;
 
 CREATE TABLE memory_primary (
     id text NOT NULL,
@@ -81,9 +86,15 @@ CREATE TABLE sync_state (
     generation bigint DEFAULT 1 NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     under_way boolean DEFAULT false NOT NULL,
+    vector_index_choice text DEFAULT 'auto'::text NOT NULL,
+    vector_index_chunks bigint DEFAULT 0 NOT NULL,
+    vector_index_model text,
+    vector_index_recall real,
     CONSTRAINT sync_state_dimensions_check CHECK (((dimensions >= 1) AND (dimensions <= 1536))),
     CONSTRAINT sync_state_embedder_check CHECK ((embedder = ANY (ARRAY['openai'::text, 'hashing'::text]))),
-    CONSTRAINT sync_state_singleton_check CHECK (singleton)
+    CONSTRAINT sync_state_singleton_check CHECK (singleton),
+    CONSTRAINT sync_state_vector_index_check CHECK ((vector_index = ANY (ARRAY['exact'::text, 'bits'::text, 'hnsw'::text, 'ivfflat'::text]))),
+    CONSTRAINT sync_state_vector_index_choice_check CHECK ((vector_index_choice = ANY (ARRAY['auto'::text, 'exact'::text, 'bits'::text, 'hnsw'::text, 'ivfflat'::text])))
 );
 
 CREATE VIEW memory_live AS
@@ -108,7 +119,8 @@ CREATE VIEW memory_live AS
     p.updated_at,
     p.blob_id,
     p.content_hash,
-    p.commit
+    p.commit,
+    c.bits
    FROM (memory_chunk c
      JOIN memory_primary p ON ((p.id = c.note_id)))
   WHERE (p.ruleset_id = ( SELECT s.ruleset_id
@@ -219,6 +231,8 @@ ALTER TABLE ONLY schema_migration
 
 ALTER TABLE ONLY sync_state
     ADD CONSTRAINT sync_state_pkey PRIMARY KEY (singleton);
+
+CREATE INDEX memory_chunk_bits ON memory_chunk USING btree (id) INCLUDE (note_id, bits);
 
 CREATE INDEX memory_chunk_keywords ON memory_chunk USING gin (keywords);
 

@@ -13,7 +13,7 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vault_memory.commands.status import Status
     from vault_memory.commands.sync import SyncResult
     from vault_memory.ingest.sync import Estimate, VaultPlan
+    from vault_memory.settings import IndexChoice
 
 _MAX_NAMED_FAILURES = 20
 _PIPELINE_MODULES = frozenset(
@@ -292,6 +293,30 @@ def evaluate(
     if not report.passed:
         _note(f"vault-memory: Recall@5 is {report.recall:.3f}, below {min_recall}")
         sys.exit(1)
+
+
+@cli.command("index-check")
+@click.option(
+    "--set",
+    "change_to",
+    type=click.Choice(["auto", "exact", "bits", "hnsw", "ivfflat"]),
+    help="Use this index from now on (or let the size of the store decide), and build it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def index_check(*, change_to: str | None, as_json: bool) -> None:
+    """Measure the vector index: stored vectors as questions, against exact search. Exit 1 below recall@10 of 0.95."""
+    from vault_memory.commands import index_check as command  # noqa: PLC0415 - heavy
+
+    found = command.check(settings_module.load(), change_to=cast("IndexChoice | None", change_to), report=_note)
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        recall = "not measured" if found.recall is None else f"{found.recall:.3f}"
+        click.echo(
+            f"vector index {found.mode} (asked for: {found.choice}), {found.chunks} chunks, "
+            f"recall@10 {recall}, {found.seconds:.1f} s"
+        )
+    sys.exit(command.exit_status(found))
 
 
 def _note(line: str) -> None:

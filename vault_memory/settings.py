@@ -5,7 +5,7 @@ Belongs here: every name a user may set, its default and its check. This is the 
 
 The environment wins over the file. The file is TOML, named by ``VAULT_MEMORY_CONFIG`` or
 ``~/.config/vault-memory/config.toml``; its keys are the names below without their prefix, in lower case,
-with ``[embedding]``, ``[scan]``, ``[sync]`` and ``[eval]`` as tables.
+with ``[embedding]``, ``[scan]``, ``[sync]``, ``[search]`` and ``[eval]`` as tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, get_args
 
 from vault_memory.errors import ConfigError
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EmbedderName = Literal["openai", "hashing"]
+IndexMode = Literal["exact", "bits", "hnsw", "ivfflat"]
+IndexChoice = Literal["auto", "exact", "bits", "hnsw", "ivfflat"]
 
 MAX_DIMENSIONS: Final = 1536
 DEFAULT_BASE_URL: Final = "https://openrouter.ai/api/v1"
@@ -131,6 +133,17 @@ class EvalSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How a search finds its candidates.
+
+    Attributes:
+        vector_index: ``auto``, ``exact``, ``bits``, ``hnsw`` or ``ivfflat``; None: as the database recorded.
+    """
+
+    vector_index: IndexChoice | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting of one source set.
 
@@ -159,6 +172,7 @@ class Settings:
     scan: ScanSettings = field(default_factory=ScanSettings)
     sync: SyncSettings = field(default_factory=SyncSettings)
     eval: EvalSettings = field(default_factory=EvalSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
 
     @property
     def dagster_home(self) -> Path:
@@ -227,6 +241,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         scan=reader.table("scan", ScanSettings),
         sync=reader.table("sync", SyncSettings),
         eval=_eval(reader),
+        search=_search(reader),
     )
     reader.refuse_unknown()
     if not settings.schema.isidentifier() or not settings.schema.isascii() or not settings.schema.islower():
@@ -268,7 +283,15 @@ def _eval(reader: _Reader) -> EvalSettings:
     return given if questions is None else replace(given, questions=reader.config_file.absolute().parent / questions)
 
 
-_Table = TypeVar("_Table", EmbeddingSettings, ScanSettings, SyncSettings, EvalSettings)
+def _search(reader: _Reader) -> SearchSettings:
+    in_file = reader.table("search", SearchSettings).vector_index
+    named = reader.environment("VECTOR_INDEX") or in_file
+    if named not in (None, *get_args(IndexChoice)):
+        raise ConfigError(f"vector_index: want {', '.join(get_args(IndexChoice))}")
+    return SearchSettings(cast("IndexChoice | None", named))
+
+
+_Table = TypeVar("_Table", EmbeddingSettings, ScanSettings, SyncSettings, EvalSettings, SearchSettings)
 
 
 @dataclass(slots=True)

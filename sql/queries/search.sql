@@ -1,9 +1,15 @@
 -- Hybrid search in one statement: both legs over the filtered rows, and for every candidate of either leg both scores.
 -- Fusion, limits and checks happen in vault_memory.query.search. A leg whose parameter is null stays empty.
-WITH corpus AS (
-    SELECT count(*)::float8 AS chunks FROM memory_live
+WITH question AS MATERIALIZED (
+    -- Read once: it is 20 kB of text.
+    SELECT v.vector, v.vector::halfvec(1536) AS halves, binary_quantize(v.vector)::bit(1536) AS bits
+    FROM (SELECT %(vector)s::vector AS vector OFFSET 0) v
+), corpus AS (
+    -- A large store is not counted for every question; what ANALYZE knows is near enough for a logarithm.
+    SELECT CASE WHEN c.reltuples >= 5000 THEN c.reltuples ELSE (SELECT count(*) FROM memory_live) END::float8 AS chunks
+    FROM pg_class c WHERE c.oid = to_regclass('memory_chunk')
 ), term AS (
-    SELECT q.dimension, q.lexeme,
+    SELECT q.dimension, q.lexeme, coalesce(t.chunks, 0) AS chunks,
            ln(1 + (greatest(corpus.chunks, t.chunks) - coalesce(t.chunks, 0) + 0.5) / (coalesce(t.chunks, 0) + 0.5)) AS idf
     FROM unnest(%(dimensions)s::integer[], %(lexemes)s::text[]) AS q (dimension, lexeme)
     CROSS JOIN corpus
@@ -13,6 +19,12 @@ WITH corpus AS (
     SELECT ('{' || string_agg(d.dimension + 1 || ':' || d.idf, ',') || '}/536870912')::sparsevec AS vector,
            nullif((SELECT sum(idf) FROM term), 0) AS mass
     FROM (SELECT dimension, max(idf) AS idf FROM term GROUP BY dimension) d
+), selecting AS (
+    -- What is looked at: chunks with the question's rarest tokens, as many of them as match some thousands of chunks.
+    -- The frequent ones (half of all English chunks hold "the") count in the score of what the others found.
+    SELECT coalesce(string_agg(lexeme, ' | ') FILTER (WHERE matches <= 3000 OR place = 1), '')::tsquery AS query
+    FROM (SELECT lexeme, sum(chunks) OVER rarest AS matches, row_number() OVER rarest AS place
+          FROM term WINDOW rarest AS (ORDER BY chunks, dimension, lexeme ROWS UNBOUNDED PRECEDING)) ordered
 ), eligible AS NOT MATERIALIZED (
     SELECT l.* FROM memory_live l
     WHERE (%(path)s::text IS NULL OR l.source ~ %(path)s::text)
@@ -21,11 +33,32 @@ WITH corpus AS (
               WHERE lower(t.name) = lower(%(tag)s::text) OR starts_with(lower(t.name), lower(%(tag)s::text) || '/')))
       AND (%(since)s::timestamptz IS NULL OR coalesce(l.note_date, l.updated_at) >= %(since)s::timestamptz)
       AND (%(heading)s::text IS NULL OR strpos(lower(l.heading_path), lower(%(heading)s::text)) > 0)
+), approximate AS (
+    -- Candidates of the recorded index. Filters stand before the cut here too; where fewer than are wanted come out of
+    -- an index, the exact search below takes over. A branch whose mode is another one is removed when it is planned.
+    (SELECT chunk_id FROM eligible
+     WHERE %(index)s::text = 'bits' AND %(vector)s::text IS NOT NULL AND bits IS NOT NULL
+     ORDER BY bits <~> (SELECT bits FROM question) LIMIT 10 * %(pool)s)
+    UNION ALL
+    (SELECT chunk_id FROM eligible
+     WHERE %(index)s::text = 'hnsw' AND %(vector)s::text IS NOT NULL AND embedding IS NOT NULL
+     ORDER BY embedding::halfvec(1536) <=> (SELECT halves FROM question) LIMIT 2 * %(pool)s)
+    UNION ALL
+    (SELECT chunk_id FROM eligible
+     WHERE %(index)s::text = 'ivfflat' AND %(vector)s::text IS NOT NULL AND embedding IS NOT NULL
+     ORDER BY embedding <=> (SELECT vector FROM question) LIMIT 2 * %(pool)s)
+), nearest AS (
+    (SELECT chunk_id, embedding <=> (SELECT vector FROM question) AS distance
+     FROM approximate JOIN memory_live USING (chunk_id)
+     ORDER BY distance LIMIT %(pool)s)
+    UNION
+    (SELECT chunk_id, embedding <=> (SELECT vector FROM question) AS distance FROM eligible
+     WHERE %(vector)s::text IS NOT NULL AND embedding IS NOT NULL
+       AND (SELECT count(*) < %(pool)s FROM approximate)
+     ORDER BY distance LIMIT %(pool)s)
 ), vector_leg AS (
     SELECT chunk_id, row_number() OVER (ORDER BY distance, chunk_id) AS rank
-    FROM (SELECT chunk_id, embedding <=> %(vector)s::vector AS distance FROM eligible
-          WHERE %(vector)s::text IS NOT NULL AND embedding IS NOT NULL
-          ORDER BY distance LIMIT %(pool)s) nearest
+    FROM nearest ORDER BY distance LIMIT %(pool)s
 ), keyword_leg AS (
     SELECT chunk_id, row_number() OVER (ORDER BY score DESC, chunk_id) AS rank, score
     FROM (SELECT chunk_id,
@@ -35,14 +68,14 @@ WITH corpus AS (
                                         - char_length(replace(title || heading_path || content, %(prefix)s::text, '')))
                  END AS score
           FROM eligible
-          WHERE keywords @@ %(query)s::tsquery
+          WHERE keywords @@ CASE WHEN %(prefix)s::text IS NULL THEN (SELECT query FROM selecting) ELSE %(query)s::tsquery END
           ORDER BY score DESC LIMIT %(pool)s) matching
 ), candidate AS (
     SELECT chunk_id FROM vector_leg UNION SELECT chunk_id FROM keyword_leg
 )
 SELECT state.commit AS indexed_commit, l.chunk_id, l.note_id, l.source, l.title, l.heading_path, l.level, l.start_line,
        l.end_line, l.content, l.text_hash, l.script, l.blob_id, l.content_hash,
-       v.rank AS vector_rank, 1 - (l.embedding <=> %(vector)s::vector) AS vector_score,
+       v.rank AS vector_rank, 1 - (l.embedding <=> (SELECT vector FROM question)) AS vector_score,
        k.rank AS keyword_rank, k.score AS keyword_score,
        CASE WHEN %(prefix)s::text IS NULL THEN coalesce(
            (SELECT sum(t.idf) FROM term t WHERE l.keywords @@ t.lexeme::tsquery) / weight.mass, 0)

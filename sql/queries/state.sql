@@ -1,2 +1,2 @@
--- What the index is: which commit it shows and which embedder made its vectors.
-SELECT commit, embedder, model, dimensions FROM sync_state
+-- What the index is: which commit it shows, which embedder made its vectors and how they are searched.
+SELECT commit, embedder, model, dimensions, vector_index FROM sync_state

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from vault_memory.errors import StoreError
 
 if TYPE_CHECKING:
     from typing import LiteralString  # its home since 3.11
+
+SEARCH_SETTINGS: Final = {
+    # With the values at hand the planner drops the filters and branches that a question does not use.
+    "plan_cache_mode": "force_custom_plan",
+    "hnsw.ef_search": "200",
+    "hnsw.iterative_scan": "relaxed_order",
+    "ivfflat.probes": "10",
+    "ivfflat.iterative_scan": "relaxed_order",
+}
+"""What a session sets that runs ``search``; what names an index is read only where that index is used."""
 
 
 @cache

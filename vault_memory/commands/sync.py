@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from vault_memory.commands.roots import examine
 from vault_memory.errors import ConfigError
+from vault_memory.ingest import vector_index
 from vault_memory.ingest.database import open_database
 from vault_memory.ingest.sync import Synchronizer
 
@@ -172,7 +173,9 @@ def sync(
                 result.problem = (
                     "not all texts could be embedded; the old vectors answer until a later try has them all"
                 )
-                return _closed(result, synchronizer, started)
+                _close(result, synchronizer)
+                result.seconds = time.monotonic() - started
+                return result
             result.texts_embedded = synchronizer.spent.texts
             full = True  # the notes are written again, so that Dagster knows of what changed
             plan = synchronizer.plan(full=True, retry_all=True)
@@ -189,10 +192,13 @@ def sync(
         if not plan.note_ids and not (plan.is_empty and synchronizer.is_current()):
             with synchronizer.writer(wait, holder="sync"):
                 synchronizer.settle(plan)
-        return _closed(result, synchronizer, started)
+        _close(result, synchronizer)
+    vector_index.settle(settings, report=report)
+    result.seconds = time.monotonic() - started
+    return result
 
 
-def _closed(result: SyncResult, synchronizer: Synchronizer, started: float) -> SyncResult:
+def _close(result: SyncResult, synchronizer: Synchronizer) -> None:
     """Add what is known at the end."""
     spent = synchronizer.spent
     result.tokens, result.requests, result.price_usd = spent.tokens, spent.requests, spent.price_usd
@@ -207,8 +213,6 @@ def _closed(result: SyncResult, synchronizer: Synchronizer, started: float) -> S
     if synchronizer.embedder_error is not None:
         result.blocked = str(synchronizer.embedder_error)
     result.notice = synchronizer.notice
-    result.seconds = time.monotonic() - started
-    return result
 
 
 def _run(

@@ -289,6 +289,7 @@ def build_index(names: Names) -> dg.AssetsDefinition:
         session: VaultSession = getattr(context.resources, names.resource)
         with translated(session):
             report = session.synchronizer.report()
+            index = session.settle_index()
         return dg.MaterializeResult(
             metadata={
                 "notes": report.notes,
@@ -298,6 +299,7 @@ def build_index(names: Names) -> dg.AssetsDefinition:
                 "skipped": report.skipped,
                 "failed": report.failed,
                 "commit": report.commit or "",
+                "vector_index": index,
             },
             data_version=dg.DataVersion(report.commit or "none"),
         )

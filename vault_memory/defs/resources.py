@@ -16,7 +16,9 @@ from vault_memory.settings import Settings
 if TYPE_CHECKING:
     from vault_memory.ingest.batch import NoteOutcome
     from vault_memory.ingest.sync import Synchronizer
+    from vault_memory.ingest.vector_index import VectorIndexReport
 
+IndexStep = Callable[[Settings], "VectorIndexReport | None"]
 Opener = Callable[[Settings], "AbstractContextManager[Synchronizer]"]
 
 MAX_RUN_WAIT_SECONDS: Final = 30.0
@@ -33,8 +35,14 @@ class VaultSession:
         problem: Why the run failed, one line; None if it did not, or not by an op of ours.
     """
 
-    def __init__(self, load_settings: Callable[[], Settings], opener: Opener) -> None:
+    def __init__(
+        self,
+        load_settings: Callable[[], Settings],
+        opener: Opener,
+        settle_index: "IndexStep | None" = None,
+    ) -> None:
         self._load_settings = load_settings
+        self._settle_index = settle_index
         self._opener = opener
         self._settings: Settings | None = None
         self._opened: ExitStack | None = None
@@ -50,6 +58,13 @@ class VaultSession:
     def __exit__(self, *_: object) -> None:
         """Close the session."""
         self.close()
+
+    def settle_index(self) -> str:
+        """Let the vector index follow the size of the store; return what searches use."""
+        from vault_memory.ingest import vector_index  # noqa: PLC0415 - psycopg, only where it is used
+
+        found = (self._settle_index or vector_index.settle)(self.settings)
+        return found.mode if found is not None else "being built by another process"
 
     @property
     def settings(self) -> Settings:

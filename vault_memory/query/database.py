@@ -46,7 +46,8 @@ def connect(settings: Settings) -> Generator[Connection[DictRow]]:
         given = conninfo_to_dict(dsn)
         options = (
             f"{given.get('options') or ''} -c search_path={settings.schema},public "
-            f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_TIMEOUT_MS}"
+            f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_TIMEOUT_MS} "
+            + " ".join(f"-c {name}={value}" for name, value in sqlfiles.SEARCH_SETTINGS.items())
         )
         connection = psycopg.Connection[dict[str, Any]].connect(
             dsn,

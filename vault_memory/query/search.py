@@ -175,13 +175,15 @@ def search(
     settings = settings or settings_module.load()
     notices = ["the question was cut to 2,000 characters"] if len(text.strip()) > MAX_QUERY_CHARACTERS else []
     with nullcontext(connection) if connection is not None else connect(settings) as session:
-        vector, recorded, notice = _vector(question, mode, session, settings, embedder)
+        state = fetch(session, "state")
+        vector, recorded, notice = _vector(question, mode, state, settings, embedder)
         if notice:
             notices.append(notice)
             mode = "keyword"
         elif recorded.name == "hashing" and settings.embedding.embedder != "hashing":
             notices.append(HASHING_NOTICE)
-        rows = fetch(session, "search", {**_legs(question, mode, vector), **filters, "pool": _POOL})
+        index = state[0]["vector_index"] if state else "exact"
+        rows = fetch(session, "search", {**_legs(question, mode, vector), **filters, "index": index, "pool": _POOL})
         allowed = allowed_rules(session, {row["note_id"] for row in rows if row["note_id"]})
     commit: str | None = rows[0]["indexed_commit"] if rows else None
     rows = [row for row in rows if row["chunk_id"] is not None]
@@ -223,7 +225,7 @@ def _checked(text: str, k: int, mode: Mode) -> str:
 def _vector(
     question: str,
     mode: Mode,
-    session: Connection[DictRow],
+    state: Sequence[DictRow],
     settings: Settings,
     embedder: Callable[[str], Sequence[float]] | None,
 ) -> tuple[Sequence[float] | None, RecordedEmbedder, str | None]:
@@ -233,7 +235,6 @@ def _vector(
         return None, nothing, None
     if embedder is not None:
         return embedder(question), nothing, None
-    state = fetch(session, "state")
     recorded = RecordedEmbedder(state[0]["embedder"], state[0]["model"], state[0]["dimensions"]) if state else nothing
     if recorded.name is None:
         return None, recorded, None  # an empty store: there is nothing to say about vectors
