@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from vault_memory import settings as settings_module
-from vault_memory.settings import EmbeddingSettings, ScanSettings, Settings, SyncSettings
+from vault_memory.settings import (
+    EmbeddingSettings,
+    EvalSettings,
+    ScanSettings,
+    SearchSettings,
+    Settings,
+    SyncSettings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _GENERATED: Final = "<!-- Made by: python -m vault_memory.commands.reference -->\n"
 _WIDTH: Final = 100
-_NOT_KEYS: Final = frozenset({"config_file", "api_key", "embedding", "scan", "sync"})
+_NOT_KEYS: Final = frozenset({"config_file", "api_key", "embedding", "scan", "sync", "search", "eval"})
 _DEFAULTS: Final = {
     "home": "`~/.vault-memory`; for root `/var/lib/vault-memory`",
     "hmac_key_file": "`hmac.key` beside the configuration file",
@@ -66,6 +73,14 @@ The provider's key comes from `OPENROUTER_API_KEY`, else from `api_key_file`, el
 ## `[sync]`
 
 {sync}
+
+## `[search]`
+
+{search}
+
+## `[eval]`
+
+{evaluation}
 """
 
 
@@ -77,6 +92,8 @@ def configuration_page() -> str:
         embedding=_table("embedding", EmbeddingSettings),
         scan=_table("scan", ScanSettings),
         sync=_table("sync", SyncSettings),
+        search=_table("search", SearchSettings),
+        evaluation=_table("eval", EvalSettings),
     )
 
 
@@ -117,7 +134,7 @@ def _helps(command: click.Command, name: str, parent: click.Context | None) -> I
 def _table(table: str, kind: type[Any]) -> str:
     about = _attributes(kind)
     lines = ["| key | variable | default | |", "|---|---|---|---|"]
-    variables = _environment_names() if table == "embedding" else {}
+    variables = _environment_names()
     for item in dataclasses.fields(kind):
         if item.name in _NOT_KEYS:
             continue
@@ -142,10 +159,12 @@ def _default(item: dataclasses.Field[Any], table: str) -> str:
 
 
 def _environment_names() -> Mapping[str, str]:
-    """Return the variables of the table of embedding settings, as the loader asks for them."""
+    """Return the variables of settings in tables, by key, as the loader asks for them."""
     source = inspect.getsource(settings_module)
-    found = re.findall(r'"(\w+)": reader\.environment\("(\w+)"\)', source)
-    return {key: f"VAULT_MEMORY_{name}" for key, name in found}
+    named = re.findall(r'"(\w+)": reader\.environment\("(\w+)"\)', source)
+    alone = re.findall(r'reader\.environment\("(\w+)"\)', source)
+    found = {name.lower(): name for name in alone} | dict(named)
+    return {key: f"VAULT_MEMORY_{name}" for key, name in found.items()}
 
 
 def _attributes(kind: type[Any]) -> Mapping[str, str]:
