@@ -7,9 +7,10 @@ Usage::
 Needs ``VAULT_MEMORY_TEST_DATA`` (a vault maker and an embeddings server). A peer that is not there is skipped:
 
 * ``--cocoindex``: a Python in which ``pip install cocoindex asyncpg openai`` was run.
-* ``--git-rag``: the command of ``pip install git-rag`` (Python 3.12 or later; it brings torch).
+* ``--git-rag``: the command of ``pip install git-rag`` (Python 3.12 or later; it brings torch). It needs pg_trgm, which
+  the embedded server lacks: name one that has it by ``--server``.
 
-Each has an empty database of its own on one embedded server, and asks the same embeddings server. vault-memory runs
+Each has an empty database of its own on one server, embedded unless ``--server`` names another, and asks the same embeddings server. vault-memory runs
 as its users run it: ``vault-memory sync``, Dagster and all. The load of the machine is printed, as it decides about
 the seconds; the ratios of one run are what to look at.
 """
@@ -26,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 
@@ -50,7 +52,8 @@ def timed(command: Sequence[str], environment: Mapping[str, str], seconds: float
     except subprocess.TimeoutExpired:
         return f"more than {seconds:g} s"
     if done.returncode != 0:
-        return f"exit {done.returncode}: {(done.stderr.strip().splitlines() or ['?'])[-1][:100]}"
+        said = [line.strip() for line in done.stderr.splitlines() if "Error" in line or "not " in line]
+        return f"exit {done.returncode}: {(said or ['?'])[-1][:100]}"
     return time.perf_counter() - start
 
 
@@ -112,6 +115,7 @@ def main() -> None:
     parser.add_argument("--notes", type=int, default=1000)
     parser.add_argument("--latency-ms", default="0")
     parser.add_argument("--timeout-seconds", type=float, default=3600)
+    parser.add_argument("--server", metavar="DSN", help="A superuser's URL, in place of the embedded server.")
     parser.add_argument("--cocoindex", metavar="PYTHON")
     parser.add_argument("--git-rag", metavar="COMMAND", default=shutil.which("git-rag"))
     options = parser.parse_args()
@@ -122,26 +126,28 @@ def main() -> None:
         folder, vault = Path(name), Path(name, "vault")
         make = [sys.executable, DATA / "tools" / "make_vault.py", vault, str(options.notes)]
         subprocess.run(make, check=True, capture_output=True)
-        info = server.ensure_running(folder / "database", "nobody")
+        administrator = options.server or server.ensure_running(folder / "database", "nobody").dsn("postgres")
         script = str(DATA / "tools" / "embedding_server.py")
         try:
             with served(script, "--backend", "hash", "--port", "0", "--latency-ms", options.latency_ms) as url:
-                compare(options, folder, vault, url, info)
+                compare(options, folder, vault, url, administrator)
         finally:
-            server.remove(folder / "database")
+            if not options.server:
+                server.remove(folder / "database")
 
 
-def compare(options: argparse.Namespace, folder: Path, vault: Path, url: str, info: server.ServerInfo) -> None:
+def compare(options: argparse.Namespace, folder: Path, vault: Path, url: str, administrator: str) -> None:
     """Print a row a contender."""
     print(f"{options.notes} notes, latency {options.latency_ms} ms, load {os.getloadavg()[0]:.1f}")
     print("| tool | first index s | times ours | notes found | texts sent | requests | unchanged s |")
     print("|---|---|---|---|---|---|---|", flush=True)
     ours: float | None = None
     for tool, (environment, prepare, command, counted) in plans(options, folder, vault, url).items():
-        database = tool.replace("-", "_")
-        with psycopg.connect(info.dsn("postgres"), autocommit=True) as connection:
+        database = f"peers_{tool.replace('-', '_')}"
+        with psycopg.connect(administrator, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{database}"')
             connection.execute(f'CREATE DATABASE "{database}"')
-        dsn = info.dsn(database)
+        dsn = urlsplit(administrator)._replace(path=f"/{database}").geturl()  # asyncpg wants a URL
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         values = {key: value.replace("{dsn}", dsn) for key, value in environment.items()}
