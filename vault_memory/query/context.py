@@ -294,8 +294,8 @@ def _core(matches: Sequence[_Match], reach: int) -> tuple[int, int]:
 def _excerpt(text: str, matches: Sequence[_Match], budget: int) -> str:
     """Cut a text that is over its budget around its best matches, at borders of sentences, words and clusters.
 
-    Cuts are marked. Everything is measured in what it costs inside the block: where quotes and line breaks are written as
-    escapes, a window of so many characters would end before the match that it was opened for.
+    Cuts are marked. Everything is measured in what it costs inside the block: where quotes and line breaks are written
+    as escapes, a window of so many characters would end before the match that it was opened for.
     """
     room = budget - 2 * len(_CUT)
     if room <= 0:
