@@ -136,7 +136,8 @@ class _Draft:
     stale: bool
     relation: tuple[str, ...]
     text: str = field(repr=False)
-    matches: tuple[_Match, ...] = field(repr=False)
+    query: str = field(repr=False)
+    weights: Mapping[str, float] = field(repr=False)
     need: int
     grant: int = 0
 
@@ -157,7 +158,8 @@ class _Draft:
             relation=hit.relation,
             text=text,
             # A note that was asked for by its name (`get`) begins at its beginning: a name is no question.
-            matches=_matches(text, query, weights) if hit.chunk_id else (),
+            query=query if hit.chunk_id else "",
+            weights=weights,
             need=min(_cost(text), max_chars),
         )
 
@@ -183,7 +185,9 @@ class _Draft:
         return _escape(json.dumps(item, ensure_ascii=False, separators=(",", ":")))
 
     def excerpt(self) -> str:
-        return _excerpt(self.text, self.matches, self.grant)
+        if len(self.text) <= self.grant and _cost(self.text) <= self.grant:
+            return self.text
+        return _excerpt(self.text, _matches(self.text, self.query, self.weights), self.grant)
 
 
 def _choose(drafts: Sequence[_Draft], budget: int) -> list[_Draft]:
@@ -288,13 +292,11 @@ def _core(matches: Sequence[_Match], reach: int) -> tuple[int, int]:
 
 
 def _excerpt(text: str, matches: Sequence[_Match], budget: int) -> str:
-    """Cut a text to a budget around its best matches, at borders of sentences, words and clusters; cuts are marked.
+    """Cut a text that is over its budget around its best matches, at borders of sentences, words and clusters.
 
-    Everything is measured in what it costs inside the block: where quotes, line breaks and brackets are written as
-    escapes, a window of so many characters would end before the match that it was opened for.
+    Cuts are marked. Everything is measured in what it costs inside the block: where quotes and line breaks are written
+    as escapes, a window of so many characters would end before the match that it was opened for.
     """
-    if len(text) <= budget and _cost(text) <= budget:
-        return text
     room = budget - 2 * len(_CUT)
     if room <= 0:
         return ""

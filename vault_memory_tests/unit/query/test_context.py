@@ -196,11 +196,12 @@ The whole answer has to be there within 150 ms at p95, measured at the load bala
 
 
 @pytest.mark.parametrize("weights", [{}, {"whole": 3.1, "answer": 2.8, "p95": 3.0, "ms": 2.2, "the": 0.1, "to": 0.2}])
-def test_a_table_does_not_hide_the_sentence_that_answers(weights):
+@pytest.mark.parametrize("max_chars", [512, 1200])
+def test_a_table_does_not_hide_the_sentence_that_answers(weights, max_chars):
     """Rows that repeat two words of the question are no better than the sentence that has most of them."""
     query = "how fast does the whole answer have to be at p95, in ms?"
     hits = [hit(text=LATENCY), hit(text="other " * 400)]
-    items = read(render(result(*hits, query=query, term_weights=weights), 1200), 2, 1200)
+    items = read(render(result(*hits, query=query, term_weights=weights), max_chars), 2, max_chars)
     assert "The whole answer has to be there within 150 ms at p95" in items[0]["text"]
 
 
