@@ -10,7 +10,7 @@ from typing import Any
 
 from vault_memory import cli
 from vault_memory.adapters.store import NoteRow, Store
-from vault_memory.ingest import prepare
+from vault_memory.ingest.sync import Synchronizer
 
 _replace_note = Store.replace_note
 
@@ -35,6 +35,7 @@ def _replace_spoilt(self: Store, note: NoteRow, **given: Any) -> None:
 
 if __name__ == "__main__":
     worker = "vault_memory_tests.integration.ingest.broken_worker"
-    prepare.Screener = partial(prepare.Screener, worker_module=worker)  # pyright: ignore[reportAttributeAccessIssue]
+    given = Synchronizer.__init__.__kwdefaults__
+    given["make_judge"] = partial(given["make_judge"], worker_module=worker)
     Store.replace_note = _replace_spoilt
     cli.main()

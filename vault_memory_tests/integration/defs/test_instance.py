@@ -213,7 +213,7 @@ def test_a_queued_run_is_let_through_first(stored: DagsterWorld) -> None:
 
     job = stored.definitions().resolve_job_def(stored.names.sync_job)
     queued = stored.instance.create_run_for_job(
-        job, status=dg.DagsterRunStatus.QUEUED, remote_job_origin=_origin(stored.names)
+        job, status=dg.DagsterRunStatus.QUEUED, remote_job_origin=_origin(stored.names.sync_job)
     )
     stored.settings = replace(stored.settings, sync=replace(stored.settings.sync, wait_seconds=0.3))
     with pytest.raises(WriterBusyError, match=f"run {queued.run_id} is queued"):

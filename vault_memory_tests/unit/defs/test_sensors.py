@@ -17,7 +17,7 @@ from vault_memory_tests.fixtures.fake_sync import FakeSynchronizer
 
 def _run_of(world: DagsterWorld, status: dg.DagsterRunStatus, **tags: str) -> dg.DagsterRun:
     job = world.definitions().resolve_job_def(world.names.sync_job)
-    origin = _origin(world.names)  # queued runs have one
+    origin = _origin(world.names.sync_job)  # queued runs have one
     return world.instance.create_run_for_job(
         job, status=status, remote_job_origin=origin, tags={VAULT_TAG: world.names.schema, **tags}
     )
