@@ -6,7 +6,6 @@ import psycopg
 import pytest
 
 from vault_memory import settings as settings_module
-from vault_memory.adapters.sqlfiles import query
 from vault_memory.adapters.vector_index import VectorIndex
 from vault_memory.commands import index_check
 from vault_memory.errors import ConfigError, WriterBusyError
@@ -94,21 +93,6 @@ def test_every_mode_answers_as_exact_search_does(database, query_settings):
         # Where the rows of a filter are fewer than a pool, every mode is exact.
         assert [10, 10, 0] == common[1:], mode
         assert common[0] >= (6 if mode == "ivfflat" else 9), mode
-
-
-def test_the_scan_of_signs_reads_the_narrow_index_alone(database, query_settings):
-    """A statement that quietly reads all vectors would be right, and slow."""
-    fill(database, 1_000)
-    use(database, "bits")
-    given = dict.fromkeys(("query", "prefix", "path", "tag", "since", "heading"))
-    given |= {"dimensions": [], "lexemes": [], "vector": str(QUESTION), "index": "bits", "pool": 100}
-    with connect(query_settings) as session:
-        session.execute("SET enable_seqscan = off")  # on few rows that would be quicker
-        session.execute("SET enable_hashjoin = off")
-        session.execute("SET enable_mergejoin = off")
-        session.execute("SET enable_bitmapscan = off")  # before a VACUUM it would win
-        plan = session.execute("EXPLAIN " + query("search"), given).fetchall()
-    assert any("Index Only Scan using memory_chunk_bits" in row["QUERY PLAN"] for row in plan)
 
 
 def test_a_small_store_is_left_alone(database, tmp_path):
