@@ -111,11 +111,12 @@ def test_anything_else_is_an_error_without_the_question(provider, provider_setti
 
 def test_a_slow_provider_is_not_waited_for(provider, provider_settings):
     """The time limit is for all of it, not for each byte."""
-    provider.delay_seconds = 1.5
+    provider.delay_seconds = 4
     started = time.monotonic()
-    with pytest.raises(EmbeddingError, match="within"):
+    # On a busy machine the time can be over before the connection stands.
+    with pytest.raises(EmbeddingError, match=r"within|TimeoutError"):
         embed_query("question", RECORDED, provider_settings, timeout_seconds=0.2)
-    assert time.monotonic() - started < 1.2
+    assert time.monotonic() - started < 3.5
 
 
 def test_proxies_of_the_environment_are_ignored(provider, provider_settings, monkeypatch):
