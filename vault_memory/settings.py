@@ -210,11 +210,12 @@ class Settings:
         return None
 
 
-def load(environ: Mapping[str, str] | None = None) -> Settings:
+def load(environ: Mapping[str, str] | None = None, *, config_must_exist: bool = True) -> Settings:
     """Read the environment and the configuration file.
 
     Args:
         environ: In place of ``os.environ``, for tests.
+        config_must_exist: Whether a file that ``VAULT_MEMORY_CONFIG`` names has to be there; ``init`` makes it.
 
     Raises:
         ConfigError: A value or the file is malformed; the message names the setting.
@@ -224,7 +225,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     config_file = Path(
         env.get("VAULT_MEMORY_CONFIG") or home_directory / ".config/vault-memory/config.toml"
     ).expanduser()
-    config = _read_config(config_file, required="VAULT_MEMORY_CONFIG" in env)
+    config = _read_config(config_file, required=config_must_exist and "VAULT_MEMORY_CONFIG" in env)
     reader = _Reader(env, config, config_file)
     default_home = Path("/var/lib/vault-memory") if os.geteuid() == 0 else home_directory / ".vault-memory"
     settings = Settings(

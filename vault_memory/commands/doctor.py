@@ -188,7 +188,7 @@ def compare(settings: Settings, vault: GitVault, database: Database) -> Differen
             stale=tuple(
                 sorted(id_ for id_, note in notes.items() if id_ in wanted and note.blob_id not in wanted[id_])
             ),
-            missing=tuple(sorted(wanted.keys() - notes.keys() - explained)),
+            missing=tuple(sorted(wanted.keys() - notes.keys() - explained - set(quarantined))),
             hollow=tuple(sorted(id_ for id_, note in notes.items() if not note.chunks)),
             hidden=tuple(sorted(id_ for id_, note in notes.items() if note.ruleset_id in in_force)),
             # The loser of a name collision has a line under a name of its own, which is nobody's identity.

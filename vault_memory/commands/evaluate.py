@@ -119,7 +119,7 @@ def table(report: Report) -> Iterator[str]:
             figures = "".join(f"{scores.measures[name].value:14.3f}" for name in MEASURES)
             yield f"  {label:<20}{scores.questions:>4}{figures}"
         if evaluation.missed:
-            yield f"  without an answer among the first five notes: {', '.join(evaluation.missed)}"
+            yield f"  not answered by the first five notes: question {', '.join(evaluation.missed)}"
         if evaluation.degraded:
             yield f"  {evaluation.degraded} questions could not be embedded: keywords alone answered them"
     if report.change is not None:

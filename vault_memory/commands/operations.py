@@ -47,7 +47,7 @@ def init(
 
     chosen = [root.strip() for root in roots.split(",") if root.strip()] if roots else []
     done = setup.set_up(
-        settings_module.load(),
+        settings_module.load(config_must_exist=False),
         vault=vault,
         roots=chosen,
         embedder=embedder,

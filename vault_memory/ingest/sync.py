@@ -251,7 +251,7 @@ class Synchronizer:
             cleanup.callback(store.close)
             state = store.sync_state()
             key = load_key(settings.hmac_key_file, create=state.key_fingerprint is None)
-            _check_identity(state, vault, key, settings)
+            _check_identity(state, vault, key, settings, is_empty=not store.statuses())
             self = cls(settings, store, vault, key)
             self._allowances.refresh()
             self._open_embedder(state, accept_model=accept_model)
@@ -1085,12 +1085,14 @@ class EmbeddingVectorsGone(EmbeddingError, Retryable):
     """Vectors that the embed step had staged are not there any more when they are to be written."""
 
 
-def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings: Settings) -> None:
+def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings: Settings, *, is_empty: bool) -> None:
     if state.key_fingerprint is not None and state.key_fingerprint != key.fingerprint:
         raise ConfigError(
             f"{settings.hmac_key_file}: not the key that this database was made with; restore the old one"
         )
     moved = state.vault is not None and state.vault != str(vault.path)
+    if moved and state.commit is None and is_empty:
+        return  # a first try on a vault without notes binds nobody
     if moved and (state.commit is None or not vault.exists(state.commit)):
         raise ConfigError(
             f"this memory belongs to {state.vault}, not to {vault.path}; for a second vault set VAULT_MEMORY_SCHEMA"

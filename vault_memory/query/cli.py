@@ -154,6 +154,8 @@ def _show(result: SearchResult, output: str, max_chars: int) -> None:
     text = render(result, max_chars) if output == "context" else _plain(result)
     if text:
         _write(text)
+    else:
+        click.echo("nothing in memory matches", err=True)  # empty output alone looks like a fault to a person
     if output == "text" or not text:
         for notice in result.notices:
             click.echo(one_line(notice), err=True)

@@ -103,6 +103,6 @@ def _embedded_dsn(settings: Settings) -> str:
 
     if not (server.locate(settings.home, settings.pg_user).data / "PG_VERSION").exists():
         # A question makes no server: an empty one would answer nothing, and look like a memory.
-        raise StoreUnavailable(f"there is no memory under {settings.home} yet: run 'vault-memory sync'")
+        raise StoreUnavailable(f"there is no memory under {settings.home} yet: run 'vault-memory init', then 'sync'")
     info = server.ensure_running(settings.home, settings.pg_user)
     return info.dsn(EMBEDDED_DATABASE, server.reader_role(settings.schema))

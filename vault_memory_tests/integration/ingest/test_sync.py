@@ -324,6 +324,18 @@ def test_another_vault_is_refused(
         other.steps()
 
 
+def test_a_try_on_an_empty_vault_binds_nobody(
+    installation: Installation, make_installation: Callable[..., Installation], make_vault: Callable[..., VaultRepo]
+) -> None:
+    """A sync of a vault without a note does not keep the memory from the right one."""
+    installation.steps()
+    other = make_installation(make_vault("other"))
+    other.vault.write("01_Projects/b.md", NOTE)
+    other.vault.commit()
+
+    assert ["added"] == [outcome.action for outcome in other.steps().values()]
+
+
 def test_another_key_is_refused(installation: Installation) -> None:
     """Without the recorded key nothing quarantined would be recognised again."""
     installation.vault.write("01_Projects/a.md", NOTE)

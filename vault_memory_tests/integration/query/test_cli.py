@@ -179,5 +179,5 @@ def test_a_question_makes_no_server(ask, tmp_path):
     """Without a memory the answer is one line, and no database is created for it."""
     done = ask("x", VAULT_MEMORY_QUERY_DSN="", VAULT_MEMORY_HOME=str(tmp_path / "home"))
     assert (3, b"", 1) == (done.returncode, done.stdout, done.stderr.count(b"\n"))
-    assert b"vault-memory sync" in done.stderr
+    assert b"vault-memory init" in done.stderr
     assert not (tmp_path / "home").exists()

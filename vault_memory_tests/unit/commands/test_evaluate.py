@@ -36,7 +36,7 @@ def test_the_table_names_what_matters(report):
     assert "hybrid, 2 questions" in text
     assert "recall@5      0.500   0.095 to 0.905" in text
     assert "lang=zh" in text
-    assert "without an answer among the first five notes: q2\n" in text
+    assert "not answered by the first five notes: question q2\n" in text
     assert "keyword minus hybrid" in text
     assert "2 questions could not be embedded" in text
 
