@@ -427,7 +427,12 @@ def _query(arguments: list[str]) -> None:
 def run(command: Callable[[], object]) -> None:
     """Run a command and turn our errors into one line and an exit status."""
     try:
-        command()
+        status = command()
+        if isinstance(status, int):  # how click, left to us, says that --help or --version ended the command
+            sys.exit(status)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
     except MissingExtraError as error:
         _fail(str(error), error.exit_status)
     except ModuleNotFoundError as error:
@@ -439,7 +444,7 @@ def run(command: Callable[[], object]) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         _fail("interrupted; what was written stays, and the next sync does the rest", 130)
 
 
@@ -453,7 +458,8 @@ def main() -> None:
     if sys.argv[1:2] == ["query"]:
         _query(sys.argv[2:])
         return
-    run(lambda: cli(prog_name="vault-memory"))
+    # In its standalone mode click would turn Ctrl-C into "Aborted!" and status 1.
+    run(lambda: cli.main(prog_name="vault-memory", standalone_mode=False))
 
 
 if __name__ == "__main__":
