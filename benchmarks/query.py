@@ -1,0 +1,295 @@
+"""How long a question takes: as a process of its own, and in the database at several sizes.
+
+    python benchmarks/query.py                      # the example vault, then 1,000 and 10,000 synthetic chunks
+    python benchmarks/query.py --chunks 100000      # one size; minutes and 2 GB
+    python benchmarks/query.py --modes exact,bits   # without building HNSW
+
+Printed: P50 and P95 of cold processes with where the time goes, then for every size and index mode P50, P95 and CPU of
+one warm search through ``vault_memory.query.search`` (hybrid, five words, vectors at hand), the CPU of the database's
+process alone, and recall@10 of the vector leg against exact search on questions that are not stored. Vectors are a
+mixture of 400 clusters in 96 dimensions with noise in all 1,536. On a busy machine trust CPU and ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import psycopg
+from pgvector import Vector
+from pgvector.psycopg import register_vector
+
+from vault_memory import settings as settings_module
+from vault_memory.adapters import migrations, server
+from vault_memory.adapters.vector_index import VectorIndex
+from vault_memory.ingest.sync import Synchronizer
+from vault_memory.notes.tokens import document_terms
+from vault_memory.query import search
+from vault_memory.query.database import connect
+
+SCHEMA = "vault_memory"
+PHASES = ("start", "imports", "connect", "embed", "search", "rest", "exit")
+# Runs the real command; functions are wrapped to see when they begin and end.
+CHILD = """
+import json, sys, time
+from time import perf_counter as now
+times = {"start": time.time() - float(sys.argv.pop(1))}
+began = now()
+import vault_memory.query.cli as cli
+import psycopg, psycopg.conninfo, psycopg.rows
+times["imports"] = now() - began
+module, spent = sys.modules["vault_memory.query.search"], {"embed": 0.0, "search": 0.0, "connect": 0.0}
+def timed(name, function):
+    def run(*given, **named):
+        before = now()
+        try:
+            return function(*given, **named)
+        finally:
+            spent[name] += now() - before
+    return run
+def timed_connect(settings):
+    before, manager = now(), open_connection(settings)
+    manager_enter = manager.__enter__
+    class Timed:
+        def __enter__(self):
+            try:
+                return manager_enter()
+            finally:
+                spent["connect"] += now() - before
+        def __exit__(self, *given):
+            return manager.__exit__(*given)
+    return Timed()
+open_connection, module.connect = module.connect, timed_connect
+module.embed_query, module.fetch = timed("embed", module.embed_query), timed("search", module.fetch)
+began = now()
+try:
+    cli.main(sys.argv[1:])
+except SystemExit:
+    pass
+times |= spent
+times["rest"] = now() - began - sum(spent.values())
+print(json.dumps([times, time.time()]), file=sys.stderr)
+"""
+
+
+def cold(settings: settings_module.Settings, environment: dict[str, str], runs: int) -> None:
+    """Ask in fresh processes and print a line a phase."""
+    questions = ("why did we move to pgvector", "数据库备份怎么恢复", "half marathon training plan", "compost")
+    rows: list[dict[str, float]] = []
+    totals, processor = [], []
+    for number in range(runs + 2):
+        before = time.time()
+        arguments = [sys.executable, "-c", CHILD, str(before), questions[number % len(questions)]]
+        child = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        answer, notes = child.communicate()
+        after = time.time()
+        assert "<retrieved_context" in answer, notes
+        times, printed = json.loads(notes.splitlines()[-1])
+        times["exit"] = after - printed
+        if number >= 2:  # the first ones fill caches
+            rows.append(times)
+            totals.append(after - before)
+    for _ in range(5):
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", "vault_memory.query.cli", questions[0]],
+            environment,
+            file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
+        )
+        usage = os.wait4(pid, 0)[2]
+        processor.append(usage.ru_utime + usage.ru_stime)
+    print(f"\ncold process, example vault, {runs} runs: P50 {_ms(totals, 50)}  P95 {_ms(totals, 95)}", end="")
+    print(f"; CPU {_ms(processor, 50)}")
+    print("  " + "  ".join(f"{phase} {_ms([row[phase] for row in rows], 50)}" for phase in PHASES))
+    warm = []
+    with connect(settings) as connection:
+        for number in range(60):
+            before = time.perf_counter()
+            search(questions[number % len(questions)], settings=settings, connection=connection)
+            warm.append(time.perf_counter() - before)
+    print(f"warm, one process and connection: P50 {_ms(warm, 50)}  P95 {_ms(warm, 95)}")
+
+
+def example(home: Path, folder: Path) -> tuple[settings_module.Settings, dict[str, str]]:
+    """Index the example vault with the offline embedder, by the steps alone."""
+    vault = folder / "vault"
+    with resources.as_file(resources.files("vault_memory") / "example" / "vault") as packaged:
+        shutil.copytree(packaged, vault)
+    identity = ["-c", "user.name=benchmark", "-c", "user.email=benchmark@example.invalid"]
+    for arguments in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "notes"]):
+        subprocess.run(["git", "-C", str(vault), *arguments], check=True)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "VAULT_MEMORY_VAULT": str(vault),
+        "VAULT_MEMORY_HOME": str(home),
+        "VAULT_MEMORY_EMBEDDER": "hashing",
+    }
+    settings = settings_module.load(environment)
+    with Synchronizer.open(settings) as synchronizer, synchronizer.writer(5, holder="benchmark"):
+        plan = synchronizer.plan()
+        batch = synchronizer.begin(plan.note_ids, follow_plan=True, run_id="benchmark")
+        list(synchronizer.persist(synchronizer.embed(synchronizer.scan(batch))))
+        synchronizer.finish()
+    return settings, environment
+
+
+def vocabulary() -> list[str]:
+    """Return invented words, the most frequent first."""
+    dice = random.Random(1)
+    syllables = [consonant + vowel for consonant in "kbdfgrstmnpl" for vowel in "aeiou"]
+    words = ("".join(dice.choices(syllables, k=3 if rank < 500 else 4)) for rank in range(40_000))
+    return list(dict.fromkeys(words))
+
+
+def vectors(count: int, seed: int) -> np.ndarray:
+    """Return unit vectors, (count, 1536) float32; another seed gives others of the same distribution."""
+    fixed, own = np.random.default_rng(1), np.random.default_rng(seed)
+    basis = fixed.standard_normal((96, 1536)).astype(np.float32)
+    centres = fixed.standard_normal((400, 96)).astype(np.float32)
+    inner = centres[own.integers(0, 400, count)] + 0.8 * own.standard_normal((count, 96)).astype(np.float32)
+    found = inner @ basis + 2.5 * own.standard_normal((count, 1536)).astype(np.float32)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def fill(dsn: str, chunks: int) -> None:
+    """Write synthetic notes of ten chunks; words follow Zipf's law."""
+    words, dice = vocabulary(), np.random.default_rng(2)
+    shares = 1 / np.arange(1, len(words) + 1)
+    shares /= shares.sum()
+    frequencies: Counter[int] = Counter()
+    with psycopg.connect(dsn, options=f"-c search_path={SCHEMA},public") as connection:
+        register_vector(connection)
+        connection.execute(
+            "UPDATE sync_state SET commit = 'c', ruleset_id = 'rules', embedder = 'openai', model = 'm', dimensions = 1536"
+        )
+        connection.execute(
+            """INSERT INTO memory_primary (id, source, content, content_hash, blob_id, title, tags, front_matter, links,
+                                           commit, ruleset_id, model, token_count)
+               SELECT p, p, '', '', 'b', 'note ' || i, '{}', '{}', '{}', 'c', 'rules', 'm', 0
+               FROM generate_series(0, %s) i, LATERAL (SELECT '01_Projects/area ' || i %% 20 || '/note ' || i || '.md' AS p) q""",
+            [(chunks - 1) // 10],
+        )
+        connection.execute(
+            "CREATE TEMP TABLE fresh (id text, note text, place int, content text, vector vector, keywords text, weights text)"
+        )
+        for start in range(0, chunks, 2_000):
+            count = min(2_000, chunks - start)
+            texts = dice.choice(len(words), (count, 90), p=shares)
+            rows = zip(range(start, start + count), vectors(count, 1_000 + start), texts, strict=True)
+            with connection.cursor().copy("COPY fresh FROM STDIN WITH (FORMAT BINARY)") as copy:
+                copy.set_types(["text", "text", "int4", "text", "vector", "text", "text"])
+                for number, vector, picked in rows:
+                    note, text = number // 10, " ".join(words[index] for index in picked)
+                    terms = document_terms(text, title=f"note {note}", heading="")
+                    frequencies.update(terms.dimensions)
+                    source = f"01_Projects/area {note % 20}/note {note}.md"
+                    name = f"{number:08x}"
+                    copy.write_row(
+                        (name, source, number % 10, text, Vector(vector.tolist()), terms.keywords, terms.weights)
+                    )
+            connection.execute(
+                """INSERT INTO memory_chunk SELECT id, note, place, '', 0, 1, 1, content, id, 'm', 1536, 'latin', vector,
+                   keywords::tsvector, weights::sparsevec FROM fresh"""
+            )
+            connection.execute("TRUNCATE fresh")
+        with connection.cursor().copy("COPY memory_term FROM STDIN") as copy:
+            for row in frequencies.items():
+                copy.write_row(row)
+
+
+def processor_ms(pid: int) -> float:
+    """Return the CPU time of a process on this machine so far; not a number where the system does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
+    except OSError:
+        return float("nan")
+
+
+def sizes(dsn: str, folder: Path, chunks: int, modes: list[str], asked: int) -> None:
+    """Print a line for every mode at one size."""
+    started = time.perf_counter()
+    fill(dsn, chunks)
+    print(f"\n{chunks} chunks (written in {time.perf_counter() - started:.0f} s)")
+    print(f"{'mode':8} {'P50':>9} {'P95':>9} {'db CPU':>9} {'recall@10':>10} {'build':>8}")
+    words, dice = vocabulary(), random.Random(3)
+    ranks = ((0, 5), (0, 5), (20, 300), (300, 5_000), (300, 9_000))
+    questions = [" ".join(words[dice.randrange(*span)] for span in ranks) for _ in range(asked)]
+    given = dict(zip(questions, vectors(asked, 7).tolist(), strict=True))
+    settings = replace(settings_module.load({"HOME": str(folder)}), query_dsn=dsn, schema=SCHEMA)
+    exact: list[list[str]] = []
+    for mode in modes:
+        with VectorIndex.connect(dsn, SCHEMA) as index:
+            before = time.perf_counter()
+            index.build(mode)  # type: ignore[arg-type] - checked by argparse's user
+            index.record(mode, recall=None)  # type: ignore[arg-type]
+            build = time.perf_counter() - before
+        with connect(settings) as connection:
+            named = {"settings": settings, "connection": connection, "embedder": given.__getitem__}
+            leg = [search(text, k=10, mode="vector", **named) for text in questions]
+            found = [[hit.chunk_id for hit in result.items] for result in leg]
+            exact = exact or found
+            seconds, used = [], processor_ms(connection.info.backend_pid)
+            for text in questions:
+                before = time.perf_counter()
+                search(text, **named)
+                seconds.append(time.perf_counter() - before)
+            used = (processor_ms(connection.info.backend_pid) - used) / asked
+        recall = np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found, exact, strict=True)])
+        print(
+            f"{mode:8} {_ms(seconds, 50):>9} {_ms(seconds, 95):>9} {used:6.1f} ms {recall:10.3f} {build:6.1f} s",
+            flush=True,
+        )
+
+
+def _ms(seconds: list[float], percentile: int) -> str:
+    return f"{np.percentile(seconds, percentile) * 1000:.1f} ms"
+
+
+def databases(home: Path, counts: list[int]) -> Iterator[tuple[int, str]]:
+    """Make an empty memory for each size."""
+    info = server.ensure_running(home)
+    for count in counts:
+        migrations.ensure_database(info.dsn("postgres"), f"chunks_{count}")
+        dsn = info.dsn(f"chunks_{count}")
+        migrations.migrate(dsn, SCHEMA)
+        yield count, dsn
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chunks", type=int, nargs="*", default=[1_000, 10_000], help="sizes of synthetic stores")
+    parser.add_argument("--modes", default="exact,bits,ivfflat,hnsw", help="of the vector index; exact comes first")
+    parser.add_argument("--questions", type=int, default=60)
+    parser.add_argument("--runs", type=int, default=20, help="cold processes; 0 leaves them out")
+    arguments = parser.parse_args()
+    modes = ["exact", *(mode for mode in arguments.modes.split(",") if mode != "exact")]
+    with tempfile.TemporaryDirectory(prefix="vault-memory-query-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        home = folder / "home"
+        try:
+            if arguments.runs:
+                settings, environment = example(home, folder)
+                cold(settings, environment, arguments.runs)
+            for count, dsn in databases(home, arguments.chunks):
+                sizes(dsn, folder, count, modes, arguments.questions)
+        finally:
+            server.remove(home)
+
+
+if __name__ == "__main__":
+    main()
