@@ -393,7 +393,8 @@ def _read_header(line: str) -> tuple[str, dict[int, str]]:
     for mark in "|\t,":
         if mark in line and len(line) <= 2000:
             cells = _split_cells(line, mark)
-            headers = _header_columns(cells) if len(cells) > 1 else {}
+            framed = mark == "|" and len(bare := line.strip(" \t>\r")) > 1 and bare[0] == bare[-1] == "|"
+            headers = _header_columns(cells) if len(cells) > 1 or framed else {}
             if headers:
                 return mark, headers
     return "", {}

@@ -37,6 +37,12 @@ _INVISIBLE: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff0-\uffff\u0332-\u0338\u20d2\u20d3\u2800\U000e0000-\U000e0fff\U0001d173-\U0001d17a"
 )
+# Control sequences of terminals (ECMA-48), other controls but tab and line feed, private use: an output that is
+# cleaned of them joins what stood on both sides.
+_CONTROL: Final = (
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    r"|\x1b[ -/]*[0-~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufdd0-\ufdef\ue000-\uf8ff\U000f0000-\U0010ffff]"
+)
 _TAG_OFFSET: Final = 0xE0000
 _CONFUSABLES: Final = str.maketrans(
     "АВЕЅЗІЈКМНОРСТУХЬЫаеіјорсухѕһԁԛԝвкмнтгпԍьΑΒΕΖΗΙΚΜΝΟΡΤΥΧαβγεικνορτυχωϲϳᎪᏴᏟᎬᎻᎫᏦᏞᎷᏢᏚᎢᏙᏔᏃՏօսհոցɑɡɩʀɪʏıȷɴᴀᴄᴅᴇᴊᴋᴍᴏᴘᴛᴜᴠᴡᴢℓ‐‑‒–—−﹣ꞏ․∶꞉ˑ＿",
@@ -50,7 +56,7 @@ _INLINE: Final = (
 )
 _BLOCK: Final = "blockquote|br|dd|details|div|dl|dt|h[1-6]|hr|li|ol|p|pre|section|summary|table|tbody|thead|tr|ul"
 _MARKUP: Final = (
-    rf"(?i)<!--[^<>\n]{{0,80}}-->|</?(?:{_INLINE})(?:\s[^<>\n]{{0,200}})?/?>"
+    rf"(?i)<!--[^<>\n]{{0,400}}-->|<(?:style|script)\b[^<>\n]{{0,200}}>[^<>\n]{{0,400}}</(?:style|script)\s{{0,9}}>|</?(?:{_INLINE})(?:\s[^<>\n]{{0,200}})?/?>"
     rf"|(?P<cell></?t[dh](?:\s[^<>\n]{{0,200}})?>)|(?P<block></?(?:{_BLOCK})(?:\s[^<>\n]{{0,200}})?/?>)"
     r"|(?P<link>!?\[\[(?:[^\[\]|\n]{0,200}\|)?|\]\])|\*{1,3}|~~|==(?=[^=\s])|`{1,3}"
 )
@@ -133,6 +139,7 @@ def views(text: str) -> Iterator[View]:
 
 
 def _strip_invisible(text: str) -> str:
+    text = compiled(_CONTROL).sub("", text)
     if text.isascii():
         return text
     return compiled(f"[{_INVISIBLE}]").sub(_tag_to_ascii, text)
@@ -161,7 +168,7 @@ def _unescape_entities(text: str) -> str:
     for _ in range(MAX_DEPTH):
         if "&" not in text or not compiled(_ENTITY).search(text):
             break
-        text = compiled(_ENTITY).sub(_entity, text)
+        text = _strip_invisible(compiled(_ENTITY).sub(_entity, text))
     return text
 
 

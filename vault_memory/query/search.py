@@ -213,7 +213,8 @@ def _term_weights(question: str, rows: Iterable[DictRow]) -> dict[str, float]:
 def _checked(text: str, k: int, mode: Mode) -> str:
     # Cut first: what follows should not depend on the length.
     question = storable(text[: 4 * MAX_QUERY_CHARACTERS]).strip()[:MAX_QUERY_CHARACTERS].strip()
-    if not question:
+    # Whether anything of it can be seen; markup is no comment in a question, but what was typed.
+    if not clean(question.replace("<", "x").replace("]", "x")).text.strip():
         raise QueryError("the question is empty")
     if isinstance(k, bool) or not 1 <= k <= MAX_K:
         raise QueryError(f"k: want a number from 1 to {MAX_K}")
@@ -386,7 +387,9 @@ def holds_secret(source: str, texts: Iterable[str], allowed: Collection[str] = (
     from vault_memory.notes import secrets  # noqa: PLC0415 - only when there is a hit
 
     try:
-        found = any(finding.rule not in allowed for text in texts for finding in secrets.scan(text))
+        # Cleaning takes out what stood between two halves: what is shown is looked at, not just what is stored.
+        readings = dict.fromkeys(reading for text in texts for reading in (text, clean(text).text))
+        found = any(finding.rule not in allowed for reading in readings for finding in secrets.scan(reading))
     except (ScanError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
         found = True
     if found:

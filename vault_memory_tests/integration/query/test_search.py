@@ -205,7 +205,10 @@ def test_no_generated_question_can_raise(library, query_settings):
     with connect(query_settings) as connection:
 
         @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-        @given(st.text(min_size=1).filter(lambda text: text.replace("\0", " ").strip()), st.text(max_size=9))
+        @given(
+            st.text(min_size=1).map(lambda text: f"a{text}") | st.text(alphabet="<>]|&!()\"'", min_size=1),
+            st.text(max_size=9),
+        )
         def ask(text, filter_text):
             search(text, tag=filter_text, heading=filter_text, settings=query_settings, connection=connection)
             search(text, path=filter_text, settings=query_settings, connection=connection)
@@ -244,6 +247,22 @@ def test_vectors_of_another_embedder_are_not_compared(library, query_settings, d
     assert "keyword" == result.mode
     assert "01_Projects/alpha/pool.md" == result.items[0].source
     assert any("by keywords alone" in notice and "no API key" in notice for notice in result.notices)
+
+
+def test_a_token_that_only_cleaning_would_join_is_withheld(query_settings, database):
+    """What is shown is scanned, not only what is stored: here a comment over several lines stood in between."""
+    token = "ghp" + "_" + "k3Jd82HsLq0ZxVbN7mTy5RwE1cUaGf9PoIeW"
+    seed(database, note("01_Projects/split.md", f"Soup and {token[:16]}<!--\n\nlong\n\n-->{token[16:]} lentils."))
+    result = search("soup lentils", settings=query_settings)
+    assert () == result.items
+    assert any("withheld" in notice for notice in result.notices)
+
+
+@pytest.mark.parametrize("question", ["\u200b", "\u2060 \u00ad", "\U000e0041"])
+def test_a_question_that_cannot_be_seen_is_empty(question):
+    """Invisible characters alone ask nothing: no connection, no request."""
+    with pytest.raises(QueryError, match="empty"):
+        search(question)
 
 
 def test_a_chunk_that_matches_a_secret_rule_is_withheld(library, query_settings, database):

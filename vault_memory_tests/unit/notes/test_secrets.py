@@ -342,3 +342,24 @@ def test_labelled_cases_reach_the_bar(test_data: Path) -> None:
     clean = [bool(scan(row["text"])) for row in rows if row["label"] == 0]
     assert sum(secret) / len(secret) >= 0.97
     assert sum(secret) / (sum(secret) + sum(clean)) >= 0.97
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "\x1b[0m", "\x1b]0;x\x07", "\x9b0m", "\x01", "\x7f", "\x85", "\x0c", "\u2028", "\ue000", "\ufdd0",
+        "&#8203;", "&shy;", "<style>x</style>", "<!-- a comment that is longer than the token itself, by some words -->",
+    ],
+)  # fmt: skip
+def test_what_an_output_is_cleaned_of_does_not_part_a_token(between: str) -> None:
+    """Controls, private use and hidden markup between two halves of a token do not hide it."""
+    token = "sk-or" + "-v1-" + "4f9a8c7b6d5e4f3a" * 4
+    found = scan(f"# a\n\n{token[:22]}{between}{token[22:]} x\n")
+    assert {3} == {finding.line for finding in found}
+
+
+@pytest.mark.parametrize("header", ["密码", "password", "API key"])
+def test_a_table_of_one_column_has_a_label_too(header: str) -> None:
+    """A framed column under a label is a table of values, however narrow."""
+    found = scan(f"# a\n\n| {header} |\n|---|\n| Zt7!wqLm29 |\n")
+    assert [5] == sorted({finding.line for finding in found})
