@@ -88,7 +88,7 @@ def demo(*, keep: bool) -> None:
 
 @cli.command()
 @click.option(
-    "--dry-run", is_flag=True, help="Say what would happen, with texts, tokens and price; write and send nothing."
+    "--dry-run", is_flag=True, help="Say what would happen, with texts, tokens and price; no note is written or sent."
 )
 @click.option("--full", is_flag=True, help="Scan and write every note again; unchanged texts keep their vectors.")
 @click.option(

@@ -35,6 +35,7 @@ class Status:
         rotate: Quarantined notes that had been embedded before, with the notice for each.
         by_status: Tracked files by their status in the manifest; None: no sync has looked at them yet.
         daemon: Whether anything follows HEAD by itself.
+        collisions: Files left out because another one has the same name but for Unicode normalisation.
         roots_hint: What to do where no note lies in the folders that are indexed; None otherwise.
     """
 
@@ -49,6 +50,7 @@ class Status:
     cost_this_month_usd: float
     rotate: Mapping[str, str]
     daemon: DaemonState
+    collisions: tuple[str, ...]
     roots_hint: str | None
 
     @property
@@ -57,6 +59,11 @@ class Status:
         found = [self.roots_hint] if self.roots_hint else []
         if self.head is not None and self.behind != 0 and not self.daemon.alive:
             found.append("memory is behind HEAD and no daemon follows it: run 'vault-memory sync' or 'vault-memory up'")
+        if self.collisions:
+            found.append(
+                f"{len(self.collisions)} files are left out, since another has the same name but for the form of its "
+                f"accents (rename one of each pair): {', '.join(map(ascii, self.collisions[:5]))}"
+            )
         return found
 
     def number(self, status: NoteStatus | None) -> int:
@@ -133,6 +140,9 @@ def status(settings: Settings) -> Status:
             cost_this_month_usd=store.month_cost(),
             rotate={line.source: line.notice for line in store.audit() if line.notice is not None},
             daemon=daemon_state(open_database(settings).dagster_dsn, settings.schema),
+            collisions=tuple(
+                path.id for _, path, lost in identified(tree) if lost and statuses.get(path.id) is NoteStatus.SKIPPED
+            ),
             roots_hint=examine(tree, settings.scan).hint,
         )
     finally:

@@ -155,7 +155,7 @@ def _find(session: Connection[DictRow], wanted: str) -> tuple[DictRow, str]:
 
 def _lines(row: DictRow) -> list[str]:
     content: str = row["content"]
-    return content.split("\n")
+    return content.removesuffix("\n").split("\n")  # the last line end begins no further line
 
 
 def _section(outline: Sequence[DictRow], heading: str, source: str) -> _Part:

@@ -203,6 +203,7 @@ def test_every_tracked_file_is_accounted_for(installation: Installation) -> None
 
     found = status(installation.settings).to_json()
     assert 0 == found["behind"]
+    assert any("cafe\\u0301.md" in str(line) for line in found["warnings"])
     assert (19, 11, 4, 2, 2, [], 0) == tuple(
         found[name] for name in ("tracked", "indexed", "excluded", "quarantined", "skipped", "failed", "pending")
     )
