@@ -258,7 +258,8 @@ class Store:
             while not self._scalar("SELECT pg_try_advisory_lock(%s, hashtext(%s))", [_LOCK_SPACE, self._schema]):
                 if time.monotonic() >= deadline:
                     raise WriterBusyError(
-                        f"{self._holder()} is writing to this vault's memory; waited {wait_seconds:g} s"
+                        f"{self.writer_name() or 'another process'} is writing to this vault's memory; "
+                        f"waited {wait_seconds:g} s"
                     )
                 time.sleep(_LOCK_POLL_SECONDS)
         self._locked = True
@@ -278,15 +279,18 @@ class Store:
                 self._connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [_LOCK_SPACE, self._schema])
             return bool(free)
 
-    def _holder(self) -> str:
-        name = self._scalar(
-            """SELECT a.application_name || ' (database process ' || a.pid || ')' FROM pg_locks l
-               JOIN pg_stat_activity a USING (pid)
-               WHERE l.locktype = 'advisory' AND l.granted AND l.classid = %s::oid
-                 AND l.objid = (hashtext(%s)::bigint & 4294967295)::oid""",
-            [_LOCK_SPACE, self._schema],
-        )
-        return str(name or "another process")
+    def writer_name(self) -> str | None:
+        """Return who holds this database's lock on the schema now, as it named itself; None when nobody does."""
+        with translated():
+            name = self._scalar(
+                """SELECT a.application_name || ' (database process ' || a.pid || ')' FROM pg_locks l
+                   JOIN pg_stat_activity a USING (pid)
+                   WHERE l.locktype = 'advisory' AND l.granted AND l.classid = %s::oid
+                     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                     AND l.objid = (hashtext(%s)::bigint & 4294967295)::oid""",
+                [_LOCK_SPACE, self._schema],
+            )
+        return None if name is None else str(name)
 
     # -- state -------------------------------------------------------------------------------------------------
 
