@@ -87,7 +87,7 @@ def measure(name: str, vault: Path, latency_ms: float, options: argparse.Namespa
             f"{1000 * spent[step] / options.notes:.2f}" for step in ("begin", "scan", "embed", "persist", "finish")
         )
         print(
-            f"| {name} | {latency_ms:g} | {synchronizer.spent.texts} | {synchronizer.spent.requests} | {seconds:.1f} "
+            f"| {name} | {latency_ms:g} | {synchronizer.provider.spent.texts} | {synchronizer.provider.spent.requests} | {seconds:.1f} "
             f"| {1000 * seconds / options.notes:.2f} | {steps} |",
             flush=True,
         )

@@ -31,7 +31,8 @@ from pgvector import Vector
 
 from vault_memory import settings as settings_module
 from vault_memory.adapters import migrations, server
-from vault_memory.adapters.store import ChunkRow, NoteRow, Store
+from vault_memory.adapters.store import Store
+from vault_memory.adapters.store_records import ChunkRow, NoteRow
 from vault_memory.notes import hashing
 from vault_memory.notes.chunking import chunk, chunk_ids
 from vault_memory.notes.exclusion import compile_ruleset

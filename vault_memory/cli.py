@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from vault_memory.commands.status import Status
     from vault_memory.commands.sync import SyncResult
-    from vault_memory.ingest.sync import Estimate, VaultPlan
+    from vault_memory.ingest.estimates import Estimate
+    from vault_memory.ingest.planning import VaultPlan
     from vault_memory.settings import IndexChoice
 
 _MAX_NAMED_FAILURES = 20

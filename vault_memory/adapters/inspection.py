@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
 import psycopg
 from psycopg import sql
 
+from vault_memory.adapters.database_errors import translated
 from vault_memory.adapters.server import reader_role
-from vault_memory.adapters.store import translated
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

@@ -12,8 +12,7 @@ import logging
 import time
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, LiteralString, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, LiteralString, Self
 
 import psycopg
 from pgvector import SparseVector, Vector
@@ -23,7 +22,9 @@ from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from vault_memory.adapters import store_statements as statements
-from vault_memory.errors import StoreError, StoreUnavailable, WriterBusyError
+from vault_memory.adapters.database_errors import translated
+from vault_memory.adapters.store_records import AuditLine, Counts, Failure, Release, SyncState
+from vault_memory.errors import StoreError, WriterBusyError
 from vault_memory.notes.changes import ManifestEntry
 from vault_memory.notes.model import NoteStatus
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from vault_memory.notes.model import Chunk, Quarantined
-    from vault_memory.notes.tokens import DocumentTerms
+    from vault_memory.adapters.store_records import NoteRow, NoteState, Sent
+    from vault_memory.notes.model import Quarantined
 
 log = logging.getLogger(__name__)
 
@@ -40,151 +41,7 @@ STORED_DIMENSIONS: Final = 1536
 FORGOTTEN: Final = "forgotten"
 """The reason of a note that its owner had taken out by hand."""
 _LOCK_POLL_SECONDS: Final = 0.1
-_UNAVAILABLE: Final = ("08", "57P", "53")  # connection exceptions, server going down, out of resources
-
-
-@dataclass(frozen=True, slots=True)
-class SyncState:
-    """What the store was last brought to, and with what."""
-
-    vault: str | None
-    commit: str | None
-    ruleset_id: str | None
-    embedder: str | None
-    model: str | None
-    dimensions: int | None
-    base_url: str | None
-    key_fingerprint: str | None
-    vector_index: str
-    under_way: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NoteState:
-    """The manifest's line about one tracked Markdown file."""
-
-    id: str
-    status: NoteStatus
-    blob_tag: str
-    ruleset_id: str
-    commit: str | None
-    reason: str | None = None
-    step: str | None = None
-    error_class: str | None = None
-    attempts: int = 0
-    next_retry_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkRow:
-    """One chunk as it is written: ``embedding`` is None where nothing was worth embedding."""
-
-    id: str
-    chunk: Chunk
-    embedding: Vector | None
-    terms: DocumentTerms
-
-
-@dataclass(frozen=True, slots=True)
-class NoteRow:
-    """One note as it is written, with its chunks."""
-
-    id: str
-    content: str
-    content_hash: str
-    blob_id: str
-    title: str
-    tags: Sequence[str]
-    links: Sequence[str]
-    front_matter: Mapping[str, object]
-    note_date: datetime | None
-    commit: str
-    ruleset_id: str
-    model: str
-    dimensions: int
-    token_count: int
-    chunks: Sequence[ChunkRow]
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A version of a note that had left this machine before the note was quarantined.
-
-    Attributes:
-        provider: Host that it was sent to.
-        at: When that version was written to memory.
-        held_secret: Whether it matches the rules too, so that the secret itself was sent.
-    """
-
-    provider: str
-    at: datetime
-    held_secret: bool
-
-
-class AuditLine(NamedTuple):
-    """A line of the audit: where and by which rules, never what."""
-
-    source: str
-    reason: str
-    rules: list[str]
-    lines: list[int]
-    action: str
-    was_embedded: bool
-    secret_embedded: bool
-    embedded_by: str | None
-    embedded_at: datetime | None
-    content_hmac: str
-    detected_at: datetime
-    resolved_at: datetime | None
-
-    @property
-    def notice(self) -> str | None:
-        """What its owner has to do because it had left this machine; None if it had not."""
-        if not self.was_embedded:
-            return None
-        when = f" at {self.embedded_at:%Y-%m-%d %H:%M} UTC" if self.embedded_at else ""
-        by = self.embedded_by or "an embedding provider"
-        if self.secret_embedded:
-            return f"was embedded: rotate it (sent to {by}{when})"
-        return f"an earlier version without it was embedded by {by}{when}; the secret is in git: rotate it"
-
-
-class Release(NamedTuple):
-    """A release that a note is in memory by; ``is_settled``: the rows are what the manifest says."""
-
-    note_id: str
-    rule: str
-    content_hmac: str
-    expires_at: datetime
-    is_settled: bool
-
-
-class Failure(NamedTuple):
-    """A failed note as ``status`` lists it."""
-
-    source: str
-    step: str | None
-    error_class: str | None
-    reason: str | None
-    attempts: int
-    next_retry: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Rows and what should not be there (``orphans``, ``unlisted`` and ``leaks`` are 0 in a sound store)."""
-
-    indexed: int
-    excluded: int
-    quarantined: int
-    skipped: int
-    failed: int
-    notes: int
-    chunks: int
-    orphans: int
-    unlisted: int
-    leaks: int
-    size_bytes: int
+_LOCK_SPACE: Final = 0x564D  # "VM", so that other programs' advisory locks on the same database stay apart
 
 
 class Store:
@@ -679,12 +536,12 @@ class Store:
     def write_state(self, state: NoteState) -> None:
         """Write the manifest's line about one file."""
         with translated():
-            self._connection.execute(statements.WRITE_STATE, _state_values(state))
+            self._connection.execute(statements.WRITE_STATE, state.values())
 
     def write_states(self, states: Iterable[NoteState]) -> None:
         """Write many lines of the manifest in one transaction."""
         with self.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany(statements.WRITE_STATE, [_state_values(state) for state in states])
+            cursor.executemany(statements.WRITE_STATE, [state.values() for state in states])
 
     def drop_states(self, note_ids: Sequence[str]) -> None:
         """Delete lines of the manifest: these files are not tracked any more."""
@@ -793,42 +650,6 @@ class Store:
         return None if row is None else row[0]
 
 
-@contextmanager
-def translated() -> Generator[None]:
-    """Turn database errors into ours, without the row that PostgreSQL likes to print.
-
-    Raises:
-        StoreUnavailable: There is no connection, or the server is going down.
-        StoreError: The statement was refused.
-    """
-    try:
-        yield
-    except psycopg.Error as error:
-        state = error.sqlstate
-        if state is None and isinstance(error, psycopg.OperationalError):
-            raise StoreUnavailable(
-                f"the database does not answer ({_first_words(error)}); check VAULT_MEMORY_DSN"
-            ) from None
-        constraint = error.diag.constraint_name
-        facts = f"sqlstate {state or 'none'}" + (f", constraint {constraint}" if constraint else "")
-        if state is not None and state.startswith(_UNAVAILABLE):
-            raise StoreUnavailable(f"the database went away ({facts}); try again") from None
-        if state is not None and state.startswith(("28", "3D")):
-            raise StoreError(
-                f"the database refuses the login or does not exist ({facts}); check VAULT_MEMORY_DSN"
-            ) from None
-        raise StoreError(f"the database refused a statement ({type(error).__name__}, {facts})") from None
-
-
-def _first_words(error: psycopg.Error) -> str:
-    """Name the kind of a connection error; its text can hold the whole DSN."""
-    text = str(error).lower()
-    for words in ("connection refused", "no such file", "timeout", "password", "could not translate", "missing"):
-        if words in text:
-            return words
-    return type(error).__name__
-
-
 def mean_vector(vectors: Sequence[Vector]) -> Vector | None:
     """Return the normalised mean of unit vectors of shape ``(1536,)``; None for none."""
     if not vectors:
@@ -836,21 +657,3 @@ def mean_vector(vectors: Sequence[Vector]) -> Vector | None:
     sums = [float(sum(column)) for column in zip(*(vector.to_list() for vector in vectors), strict=True)]
     length = sum(value * value for value in sums) ** 0.5
     return Vector([value / length for value in sums] if length else sums)
-
-
-def _state_values(state: NoteState) -> list[object]:
-    return [
-        state.id,
-        state.status.value,
-        state.blob_tag,
-        state.ruleset_id,
-        state.reason,
-        state.step,
-        state.error_class,
-        state.attempts,
-        state.next_retry_at,
-        state.commit,
-    ]
-
-
-_LOCK_SPACE: Final = 0x564D  # "VM", so that other programs' advisory locks on the same database stay apart

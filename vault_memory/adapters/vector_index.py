@@ -15,8 +15,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from vault_memory.adapters.database_errors import translated
 from vault_memory.adapters.sqlfiles import SEARCH_SETTINGS, query
-from vault_memory.adapters.store import translated
 from vault_memory.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:

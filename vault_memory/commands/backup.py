@@ -20,8 +20,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from vault_memory.adapters import migrations, server
+from vault_memory.adapters.database_errors import translated
 from vault_memory.adapters.server_binaries import find_install
-from vault_memory.adapters.store import translated
 from vault_memory.errors import ConfigError, StoreError, VaultMemoryError
 from vault_memory.ingest.database import open_database, open_store
 

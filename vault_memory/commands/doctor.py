@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from vault_memory.adapters.store import SyncState
+    from vault_memory.adapters.store_records import SyncState
     from vault_memory.settings import Settings
 
 Level = Literal["ok", "warning", "problem"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 from psycopg import sql
 
-from vault_memory.adapters.store import translated
+from vault_memory.adapters.database_errors import translated
 from vault_memory.ingest.database import open_database, open_store
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vault_memory.adapters.git import GitVault
-from vault_memory.adapters.store import FORGOTTEN, NoteState
+from vault_memory.adapters.store import FORGOTTEN
+from vault_memory.adapters.store_records import NoteState
 from vault_memory.errors import QueryError
 from vault_memory.ingest.database import open_store
 from vault_memory.ingest.keys import load_key

@@ -21,7 +21,7 @@ from vault_memory.notes.model import QuarantineReason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vault_memory.adapters.store import AuditLine
+    from vault_memory.adapters.store_records import AuditLine
     from vault_memory.settings import Settings
 
 DEFAULT_DAYS: Final = 90

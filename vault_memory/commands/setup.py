@@ -195,8 +195,8 @@ def _make_store(settings: Settings) -> list[tuple[str, str]]:
     if not chosen and state.embedder is None:
         return [*facts, ("embedder", "not chosen yet")]
     with Synchronizer.open(settings) as synchronizer:  # holds vault, key and embedder against what is recorded
-        if synchronizer.embedder_error is not None:
-            raise synchronizer.embedder_error
+        if synchronizer.provider.error is not None:
+            raise synchronizer.provider.error
         found = synchronizer.store.sync_state()
     return [*facts, ("embedder", f"{found.embedder} {found.model}")]
 

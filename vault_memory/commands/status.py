@@ -19,7 +19,7 @@ from vault_memory.notes.model import NoteStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vault_memory.adapters.store import Counts, Failure, SyncState
+    from vault_memory.adapters.store_records import Counts, Failure, SyncState
     from vault_memory.commands.daemon import DaemonState
     from vault_memory.settings import Settings
 

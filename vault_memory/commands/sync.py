@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from vault_memory.ingest.batch import NoteFailure, NoteOutcome
-    from vault_memory.ingest.sync import Estimate, VaultPlan
+    from vault_memory.ingest.estimates import Estimate
+    from vault_memory.ingest.planning import VaultPlan
     from vault_memory.settings import Settings
 
 _MAX_ROUNDS: Final = 20  # commits may keep coming while we work; the next sync follows whoever commits faster
@@ -123,7 +124,7 @@ def plan_only(
         VaultMemoryError: Vault, database or settings cannot be used.
     """
     with Synchronizer.open(settings, accept_model=accept_model) as synchronizer:
-        rebuild = re_embed or synchronizer.model_changed
+        rebuild = re_embed or synchronizer.provider.model_changed
         plan = synchronizer.plan(full=full or rebuild, retry_all=True)
         return plan, synchronizer.estimate_rebuild(plan) if rebuild else synchronizer.estimate(plan)
 
@@ -158,11 +159,11 @@ def sync(
     started = time.monotonic()
     wait = settings.sync.wait_seconds if wait_seconds is None else wait_seconds
     with Synchronizer.open(settings, accept_model=accept_model) as synchronizer:
-        synchronizer.may_delete_most = allow_mass_deletion
+        synchronizer.planner.may_delete_most = allow_mass_deletion
         result = SyncResult(start=synchronizer.store.sync_state().commit)
         plan = synchronizer.plan(full=full, retry_all=True)
         synchronizer.refuse_mass_deletion(plan)
-        rebuild = re_embed or synchronizer.model_changed
+        rebuild = re_embed or synchronizer.provider.model_changed
         if not confirmed:
             _refuse_high_price(settings, synchronizer, plan, rebuild=rebuild)
         if rebuild:
@@ -176,7 +177,7 @@ def sync(
                 _close(result, synchronizer)
                 result.seconds = time.monotonic() - started
                 return result
-            result.texts_embedded = synchronizer.spent.texts
+            result.texts_embedded = synchronizer.provider.spent.texts
             full = True  # the notes are written again, so that Dagster knows of what changed
             plan = synchronizer.plan(full=True, retry_all=True)
         result.unchanged = plan.unchanged
@@ -200,7 +201,7 @@ def sync(
 
 def _close(result: SyncResult, synchronizer: Synchronizer) -> None:
     """Add what is known at the end."""
-    spent = synchronizer.spent
+    spent = synchronizer.provider.spent
     result.tokens, result.requests, result.price_usd = spent.tokens, spent.requests, spent.price_usd
     result.end = synchronizer.store.sync_state().commit
     result.rotate = {
@@ -210,9 +211,9 @@ def _close(result: SyncResult, synchronizer: Synchronizer) -> None:
         and line.source in result.outcomes
         and result.outcomes[line.source].action == "quarantined"
     }
-    if synchronizer.embedder_error is not None:
-        result.blocked = str(synchronizer.embedder_error)
-    result.notice = synchronizer.notice
+    if synchronizer.provider.error is not None:
+        result.blocked = str(synchronizer.provider.error)
+    result.notice = synchronizer.provider.notice
 
 
 def _run(
@@ -255,7 +256,7 @@ def _run(
 
 
 def _refuse_high_price(settings: Settings, synchronizer: Synchronizer, plan: VaultPlan, *, rebuild: bool) -> None:
-    embedder = synchronizer.embedder
+    embedder = synchronizer.provider.embedder
     nothing = not plan.note_ids and not rebuild
     if embedder is None or nothing or embedder.price_usd(1_000_000) in (None, 0.0):
         return

@@ -45,7 +45,7 @@ from vault_memory.settings import Settings
 
 if TYPE_CHECKING:
     from vault_memory.ingest.batch import NoteOutcome
-    from vault_memory.ingest.sync import VaultPlan
+    from vault_memory.ingest.planning import VaultPlan
 
 CODE_LOCATION: Final = "vault_memory"  # as workspace.yaml names it
 _MODULE: Final = "vault_memory.definitions"

@@ -32,7 +32,8 @@ from vault_memory.errors import StoreUnavailable, VaultMemoryError, WriterBusyEr
 from vault_memory.notes.paths import partition_key
 
 if TYPE_CHECKING:
-    from vault_memory.ingest.sync import Synchronizer, VaultPlan
+    from vault_memory.ingest.planning import VaultPlan
+    from vault_memory.ingest.sync import Synchronizer
 
 # Dagster looks at a sensor every 5 s at best, and ends a tick after 60 s: so wait for a commit inside the tick.
 POLL_SECONDS: Final = 0.15

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from vault_memory.errors import ConfigError, Retryable
 from vault_memory.notes.paths import NotePath
+
+if TYPE_CHECKING:
+    from vault_memory.errors import VaultMemoryError
 
 Action = Literal[
     "added",
@@ -182,3 +186,13 @@ def _item(values: dict[str, object]) -> Item:
     for name in ("old_ids", "hashes", "rules"):
         values[name] = tuple(values[name])  # pyright: ignore[reportArgumentType] - lists in JSON
     return Item(**values, failure=NoteFailure(**failure) if isinstance(failure, dict) else None)  # pyright: ignore[reportArgumentType]
+
+
+def is_retryable(error: VaultMemoryError) -> bool:
+    """Whether the same note may pass another time: the fault lies elsewhere, or is mended by a setting."""
+    return isinstance(error, (Retryable, ConfigError))
+
+
+def failure_of(step: str, error: VaultMemoryError) -> NoteFailure:
+    """Say why a note failed."""
+    return NoteFailure(step, type(error).__name__, str(error), retryable=is_retryable(error))

@@ -117,3 +117,8 @@ def note_id(key: str) -> str:
         message = "not a partition key of this vault"
         raise ValueError(message)
     return text
+
+
+def one_line(note_id: str) -> str:
+    """Show a path in a log line: control characters escaped, so that one event stays one line."""
+    return note_id.encode("unicode_escape").decode() if not note_id.isprintable() else note_id

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from vault_memory import cli
-from vault_memory.adapters.store import NoteRow, Store
+from vault_memory.adapters.store import Store
+from vault_memory.adapters.store_records import NoteRow
 from vault_memory.ingest.sync import Synchronizer
 
 _replace_note = Store.replace_note

@@ -100,7 +100,7 @@ class World:
         """Join the parts that do without processes."""
         vault = GitVault.open(path)
         made = Synchronizer(self.settings, store, vault, KEY, make_judge=ScreenerInProcess)
-        made.embedder = embedder
+        made.provider.embedder = embedder
         made.may_delete_most = True
         return made
 

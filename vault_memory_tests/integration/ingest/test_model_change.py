@@ -13,7 +13,8 @@ from vault_memory.adapters import migrations
 from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import Store
 from vault_memory.ingest.keys import KeyedHash
-from vault_memory.ingest.sync import Rebuilt, Synchronizer
+from vault_memory.ingest.model_change import Rebuilt
+from vault_memory.ingest.sync import Synchronizer
 from vault_memory_tests.fixtures.installation import walk
 from vault_memory_tests.fixtures.rebuild import (
     Contents,
@@ -44,7 +45,7 @@ class Memory:
         vault = GitVault.open(self.vault.path)
         store = Store.connect(self.dsn, schema)
         made = Synchronizer(settings_module.load(values), store, vault, KEY, make_judge=ScreenerInProcess)
-        made.embedder = embedder
+        made.provider.embedder = embedder
         if store.sync_state().model is None:
             store.record_identity(
                 vault="x", embedder=embedder.name, model=embedder.model, dimensions=embedder.dimensions, base_url=None,

@@ -8,7 +8,8 @@ import pytest
 
 from vault_memory.commands.status import status
 from vault_memory.errors import ConfigError
-from vault_memory.ingest.sync import MassDeletionError, Synchronizer
+from vault_memory.ingest.planning import MassDeletionError
+from vault_memory.ingest.sync import Synchronizer
 from vault_memory_tests.fixtures.installation import Installation, walk
 from vault_memory_tests.fixtures.rebuild import SpottyEmbedder
 from vault_memory_tests.fixtures.vault import VaultRepo
@@ -307,7 +308,7 @@ def test_a_tree_without_most_notes_is_refused(installation: Installation) -> Non
         Synchronizer.open(installation.settings) as synchronizer,
         pytest.raises(MassDeletionError, match="--allow-mass-deletion"),
     ):
-        synchronizer.refuse_mass_deletion(synchronizer.plan())
+        synchronizer.planner.refuse_mass_deletion(synchronizer.plan())
 
 
 def test_another_vault_is_refused(
@@ -452,7 +453,9 @@ def test_a_permanent_failure_asks_for_no_run(installation: Installation) -> None
     installation.vault.write("01_Projects/b.md", "# B\n\nBroken mirror.\n")
     commit = installation.vault.commit()
     with Synchronizer.open(installation.settings) as synchronizer:
-        synchronizer.embedder = SpottyEmbedder(unlucky={"Broken mirror": False}, model=str(synchronizer.embedder.model))
+        synchronizer.provider.embedder = SpottyEmbedder(
+            unlucky={"Broken mirror": False}, model=str(synchronizer.provider.embedder.model)
+        )
 
         assert "failed" == walk(synchronizer)["01_Projects/b.md"].action
 
