@@ -20,6 +20,7 @@ What is in the figures:
 * ``vault-memory`` is ``vault-memory sync``: scan of every note for secrets in a sandboxed process, keyword index,
   provenance, and a Dagster run with an event a note. ``vault-memory (steps)`` is the same without Dagster.
 * git-rag makes a vector and a keyword index; cocoindex, as its example has it, makes neither.
+* ``CPU s`` is of the first index, with child processes, without the two servers: what a busy machine changes less.
 * ``notes held`` is read from each one's own tables: notes with at least one vector. Seconds count only beside all of
   the vault; a tool that lost notes has no ratio, since leaving them out is fast.
 
@@ -32,6 +33,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -92,6 +94,12 @@ def timed(command: Sequence[str], environment: Mapping[str, str], folder: Path, 
         said = [line.strip() for line in done.stderr.splitlines() if "Error" in line or "not " in line]
         return f"exit {done.returncode}: {(said or ['?'])[-1][:100]}"
     return time.perf_counter() - start
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of all commands so far, with their child processes, but without the servers."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def held(dsn: str, statement: str) -> tuple[int, int]:
@@ -186,7 +194,9 @@ def measure(tool: str, contender: Contender, url: str, administrator: str, notes
         for step in contender.prepare:
             prepared = timed(step, environment, folder, seconds)
         call(url, "/__reset", b"{}")
+        before = cpu_seconds()
         first = timed(contender.command, environment, folder, seconds)
+        cpu = cpu_seconds() - before
         stats = json.loads(call(url, "/__stats"))
         found, vectors = held(dsn, contender.held)
         again = timed(contender.command, environment, folder, seconds)
@@ -194,8 +204,8 @@ def measure(tool: str, contender: Contender, url: str, administrator: str, notes
     complete = found == notes and not isinstance(first, str)
     kept = f"{found}" if found == notes else f"**{found} of {notes}**"
     return (
-        f"| {tool} | {shown[0]} | {shown[1] if complete else f'({shown[1]})'} | {kept} | {vectors} | {stats['inputs']} "
-        f"| {stats['requests']} | {stats['max_concurrency']} | {shown[2]} |"
+        f"| {tool} | {shown[0]} | {shown[1] if complete else f'({shown[1]})'} | {cpu:.1f} | {kept} | {vectors} "
+        f"| {stats['inputs']} | {stats['requests']} | {stats['max_concurrency']} | {shown[2]} |"
     )
 
 
