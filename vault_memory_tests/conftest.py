@@ -10,6 +10,7 @@ pytest_plugins = [
     "vault_memory_tests.fixtures.postgres",
     "vault_memory_tests.fixtures.vault",
     "vault_memory_tests.fixtures.installation",  # imports the one before
+    "vault_memory_tests.fixtures.online",  # as above
 ]
 
 

@@ -103,7 +103,7 @@ def _within(seconds: float, endpoint: Endpoint, body: bytes, headers: dict[str, 
     thread.start()
     thread.join(seconds)
     if not outcome:
-        raise EmbeddingUnavailable(f"{endpoint.host} did not answer within {seconds:g} s")
+        raise _late(endpoint, seconds)
     if isinstance(outcome[0], EmbeddingError):
         raise outcome[0]
     return outcome[0]
@@ -122,6 +122,9 @@ def _post(endpoint: Endpoint, body: bytes, headers: dict[str, str], max_bytes: i
             if response.status != HTTPStatus.OK:
                 raise failure_of_status(response.status, endpoint, response.headers.get("x-request-id"))
             answer = response.read(max_bytes + 1)
+    except TimeoutError:
+        # The socket's own limit is as long as the caller's: whichever is noticed first, the reason is the same.
+        raise _late(endpoint, seconds) from None
     except (OSError, HTTPException) as error:
         raise EmbeddingUnavailable(f"{endpoint.host} cannot be reached ({type(error).__name__})") from None
     finally:
@@ -129,6 +132,10 @@ def _post(endpoint: Endpoint, body: bytes, headers: dict[str, str], max_bytes: i
     if len(answer) > max_bytes:
         raise EmbeddingAnswerError(f"{endpoint.host} sent more than {max_bytes} bytes for one vector")
     return answer
+
+
+def _late(endpoint: Endpoint, seconds: float) -> EmbeddingUnavailable:
+    return EmbeddingUnavailable(f"{endpoint.host} did not answer within {seconds:g} s")
 
 
 def _origin(endpoint: Endpoint) -> str:

@@ -1,14 +1,10 @@
 """A sync and a provider that fails in every way: nothing is lost, nothing is wrong, and everybody is told."""
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 
-import psycopg
 import pytest
 
 from vault_memory import settings as settings_module
@@ -19,149 +15,27 @@ from vault_memory.query.search import search
 from vault_memory_tests.e2e.test_commands import command
 from vault_memory_tests.fixtures.embedding_server import EmbeddingServer
 from vault_memory_tests.fixtures.installation import Installation
-from vault_memory_tests.fixtures.postgres import SCHEMA
-
-KEY = "sk-KEYCANARY-77aa"
-CANARY = "canary0b5c"
-MISSING_VECTORS = f"SELECT count(*) FROM {SCHEMA}.memory_chunk WHERE embedding IS NULL"
-QUICK = """
-[embedding]
-timeout_seconds = 0.6
-max_attempts = 2
-max_backoff_seconds = 0.01
-max_batch_texts = 4
-price_usd_per_million_tokens = 0.02
-[sync]
-retry_base_seconds = 0.2
-retry_max_seconds = 0.4
-"""
-
-
-@pytest.fixture
-def make_online(make_installation: Callable[..., Installation], tmp_path: Path) -> Callable[..., Installation]:
-    """Return a factory of installations that embed through an API, and wait for milliseconds instead of minutes."""
-
-    def make(url: str, config: str = QUICK, **environment: str) -> Installation:
-        file = tmp_path / f"config{len(list(tmp_path.glob('config*.toml')))}.toml"
-        file.write_text(config)
-        values = {
-            "VAULT_MEMORY_CONFIG": str(file),
-            "VAULT_MEMORY_HMAC_KEY_FILE": str(tmp_path / "hmac.key"),
-            "VAULT_MEMORY_EMBEDDER": "openai",
-            "VAULT_MEMORY_EMBEDDING_BASE_URL": url,
-            "VAULT_MEMORY_EMBEDDING_MODEL": "text-embedding-3-small",
-            "VAULT_MEMORY_EMBEDDING_ALLOW_HTTP_LOOPBACK": "1",
-            "OPENROUTER_API_KEY": KEY,
-        }
-        return make_installation(**{**values, **environment})
-
-    return make
-
-
-def fill(installation: Installation, count: int = 4, words: str = "caches") -> str:
-    """Write notes of two chunks each and commit them."""
-    for number in range(count):
-        installation.vault.write(
-            f"01_Projects/n{number}.md",
-            f"# Note {number}\n\nFirst {CANARY} about {words} {number}.\n\n## Deploy\n\n部署 {number} with {words}.\n",
-        )
-    return installation.vault.commit()
-
-
-def rows(installation: Installation, statement: str) -> list[tuple[object, ...]]:
-    """Run a statement in the installation's schema."""
-    with psycopg.connect(installation.environment["VAULT_MEMORY_DSN"], autocommit=True) as connection:
-        connection.execute(f"SET search_path = {SCHEMA}, public")
-        return connection.execute(statement).fetchall()
-
-
-def states(installation: Installation) -> set[tuple[object, ...]]:
-    """Return status, step and error class of all notes."""
-    return set(rows(installation, "SELECT status, step, error_class FROM note_state"))
-
-
-def vectors(installation: Installation) -> dict[object, object]:
-    """Return the stored vectors by text hash."""
-    return dict(rows(installation, "SELECT text_hash, embedding::text FROM memory_chunk"))
-
-
-def forget(installation: Installation) -> None:
-    """Empty the memory, so that the same database can be filled from nothing."""
-    with psycopg.connect(installation.environment["VAULT_MEMORY_DSN"], autocommit=True) as connection:
-        connection.execute(f"SET search_path = {SCHEMA}, public")
-        connection.execute("TRUNCATE memory_primary, memory_term, note_state, embedding_stage CASCADE")
-        connection.execute("UPDATE sync_state SET commit = NULL")
-
-
-def quiet(*shown: str) -> None:
-    """Assert that neither a note's text nor the key was shown."""
-    assert CANARY not in "".join(shown)
-    assert "KEYCANARY" not in "".join(shown)
-
-
-def paid(server: EmbeddingServer) -> list[str]:
-    """Return every text that was answered with a vector, as often as it was."""
-    return [text for one in server.requests() if one["status"] == 200 for text in one["texts"]]
-
+from vault_memory_tests.fixtures.online import (
+    CANARY,
+    KEY,
+    QUICK,
+    Answer,
+    drip,
+    echo,
+    fill,
+    flood,
+    forget,
+    good,
+    paid,
+    quiet,
+    reply,
+    rows,
+    served,
+    states,
+    vectors,
+)
 
 # ---------------------------------------------------------------- the real server's faults
-
-
-@pytest.mark.parametrize(
-    ("fault", "error_class"),
-    [
-        ("429", "EmbeddingUnavailable"),
-        ("500", "EmbeddingUnavailable"),
-        ("503", "EmbeddingUnavailable"),
-        ("timeout", "EmbeddingUnavailable"),
-        ("reset", "EmbeddingUnavailable"),
-        ("badjson", "EmbeddingAnswerError"),
-        ("short", "EmbeddingAnswerError"),
-        ("wrongdim", "EmbeddingAnswerError"),
-        ("nan", "EmbeddingAnswerError"),
-        ("401", "EmbeddingDenied"),
-    ],
-)
-def test_a_fault_loses_nothing(
-    make_online: Callable[..., Installation],
-    embedding_server: EmbeddingServer,
-    caplog: pytest.LogCaptureFixture,
-    fault: str,
-    error_class: str,
-) -> None:
-    """While it lasts old rows answer and the manifest says what failed; the next sync ends like one that saw none."""
-    installation = make_online(embedding_server.url)
-    fill(installation)
-    installation.steps()
-    head = fill(installation, words="queues")
-    embedding_server.control(faults={fault: 1.0}, timeout_s=1.0, retry_after=0)
-
-    failed = installation.steps()
-
-    assert {"failed"} == {outcome.action for outcome in failed.values()}
-    assert {("failed", "embed", error_class)} == states(installation)
-    assert [(1, True)] == rows(installation, "SELECT DISTINCT attempts, next_retry_at > updated_at FROM note_state")
-    listed = status(installation.settings).failures
-    assert [(f"01_Projects/n{number}.md", "embed", error_class, 1) for number in range(4)] == [
-        (one.source, one.step, one.error_class, one.attempts) for one in listed
-    ]
-    found = search("caches", settings=installation.settings)
-    assert (4, "keyword") == (len({hit.source for hit in found.items}), found.mode)
-    assert all("caches" in hit.text for hit in found.items)
-    assert [] == list(search("queues", settings=installation.settings, mode="keyword").items)
-    quiet(caplog.text, *(str(outcome) for outcome in failed.values()), str(listed), *found.notices)
-
-    embedding_server.control(faults={})
-    healed = installation.steps()
-
-    assert {"changed"} == {outcome.action for outcome in healed.values()}
-    assert {("indexed", None, None)} == states(installation)
-    assert [(head,)] == rows(installation, "SELECT commit FROM sync_state")
-    assert [(0,)] == rows(installation, MISSING_VECTORS)
-    after = vectors(installation)
-    forget(installation)
-    installation.steps()
-    assert after == vectors(installation)
 
 
 def test_shuffled_answers_end_at_the_right_texts(
@@ -222,92 +96,12 @@ def test_an_answer_in_part_is_kept(make_online: Callable[..., Installation], emb
 # ---------------------------------------------------------------- hostile servers
 
 
-Answer = Callable[[BaseHTTPRequestHandler, bytes], None]
-
-
-@contextmanager
-def served(answer: Answer) -> Iterator[tuple[str, list[bytes]]]:
-    """Serve ``answer(handler, body)`` on a free port; yields the URL and the bodies received."""
-    received: list[bytes] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            received.append(body)
-            try:
-                answer(self, body)
-            except OSError:
-                self.close_connection = True
-
-        do_GET = do_POST  # noqa: N815 - the name the server looks for
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            pass
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", received
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def reply(handler: BaseHTTPRequestHandler, code: int, body: bytes = b"", headers: Mapping[str, str] = {}) -> None:
-    """Answer."""
-    handler.send_response(code)
-    for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
-        handler.send_header(name, value)
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-def good(body: bytes) -> bytes:
-    """Return a valid answer."""
-    count = len(json.loads(body)["input"])
-    return json.dumps({"data": [{"index": n, "embedding": [1.0] * 1536} for n in range(count)]}).encode()
-
-
-def _echo(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    quoted = f"{body.decode()} {handler.headers['Authorization']}"
-    reply(handler, 500, json.dumps({"error": {"message": quoted}}).encode())
-
-
-def _drip(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    for _ in range(60):
-        handler.wfile.write(b" ")
-        time.sleep(0.02)
-
-
-def _flood(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", str(200 * 2**20))
-    handler.end_headers()
-    for _ in range(200):
-        handler.wfile.write(b" " * 2**20)
-
-
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        pytest.param(_echo, "127.0.0.1 answered 500", id="echoing"),
-        pytest.param(_drip, "did not answer within", id="slow"),
-        pytest.param(_flood, "answered more than", id="huge"),
+        pytest.param(echo, "127.0.0.1 answered 500", id="echoing"),
+        pytest.param(drip, "did not answer within", id="slow"),
+        pytest.param(flood, "answered more than", id="huge"),
     ],
 )
 def test_a_hostile_server_costs_a_message(
