@@ -16,6 +16,7 @@ from vault_memory.errors import QueryError
 from vault_memory.notes.tokens import query_terms, quote_lexeme
 from vault_memory.query.cleaning import clean
 from vault_memory.query.database import fetch, storable
+from vault_memory.query.fusion import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ Mode = Literal["hybrid", "vector", "keyword"]
 MAX_QUERY_CHARACTERS: Final = 2_000
 POOL: Final = 100
 """Candidates of each leg."""
+# Unrelated texts have cosines around 0 +- 1/sqrt(1536) under the hashing embedder: this is three times that.
+_SPELLING_NOISE: Final = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,29 @@ def find(
             "pool": POOL,
         },
     )
+
+
+def candidates(rows: Iterable[DictRow], *, semantic: bool) -> list[Candidate]:
+    """Return the candidates that rows of ``find`` are, without those that only noise of spelling brought here.
+
+    Args:
+        rows: Of one question.
+        semantic: Whether the vectors know meaning; those of letters are near nothing where nothing is shared.
+    """
+    return [
+        Candidate(
+            id=row["chunk_id"],
+            script=row["script"],
+            vector_rank=row["vector_rank"],
+            similarity=row["vector_score"],
+            keyword_rank=row["keyword_rank"],
+            keyword_score=row["keyword_score"],
+            coverage=row["coverage"],
+        )
+        for row in rows
+        if row["chunk_id"] is not None
+        and (semantic or row["keyword_rank"] is not None or (row["vector_score"] or 0.0) >= _SPELLING_NOISE)
+    ]
 
 
 def term_weights(question: str, rows: Iterable[DictRow]) -> dict[str, float]:

@@ -10,21 +10,29 @@ import hashlib
 import logging
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from vault_memory import settings as settings_module
 from vault_memory.errors import ConfigError, EmbeddingError, QueryError, ScanError
 from vault_memory.notes.tokens import tokenize
 from vault_memory.query import verify
-from vault_memory.query.candidates import MAX_QUERY_CHARACTERS, Filters, Mode, find, read_question, term_weights
+from vault_memory.query.candidates import (
+    MAX_QUERY_CHARACTERS,
+    Filters,
+    Mode,
+    candidates,
+    find,
+    read_question,
+    term_weights,
+)
 from vault_memory.query.cleaning import FLAGS, clean
 from vault_memory.query.database import connect, fetch
 from vault_memory.query.embed import HASHING_NOTICE, RecordedEmbedder, embed_query
-from vault_memory.query.fusion import Candidate, fuse, script_of
+from vault_memory.query.fusion import Candidate, favour_recent, fuse, script_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from psycopg import Connection
     from psycopg.rows import DictRow
@@ -34,8 +42,6 @@ if TYPE_CHECKING:
 MAX_K: Final = 100
 CHUNKS_PER_NOTE: Final = 2
 _DUPLICATE_SHARE: Final = 0.95
-# Unrelated texts have cosines around 0 +- 1/sqrt(1536) under the hashing embedder: this is three times that.
-_SPELLING_NOISE: Final = 0.08
 
 _log = logging.getLogger(__name__)
 
@@ -140,6 +146,7 @@ def search(
     tag: str | None = None,
     since: str | datetime | None = None,
     heading: str | None = None,
+    recent: bool = False,
     settings: Settings | None = None,
     connection: Connection[DictRow] | None = None,
     embedder: Callable[[str], Sequence[float]] | None = None,
@@ -156,6 +163,7 @@ def search(
         since: Notes dated (front matter, else last change in the index) at or after this: ``2026-03-15``, an ISO
             date and time, or an age such as ``12h``, ``7d``, ``4w``.
         heading: Chunks whose heading path contains this, in any case.
+        recent: Of two that answer about as well, the newer first; dated as for ``since``.
         settings: None: from the environment.
         connection: An open one of ``query.database.connect``, for callers that ask often.
         embedder: In place of the recorded one, for measurements.
@@ -184,7 +192,8 @@ def search(
     rows = [row for row in rows if row["chunk_id"] is not None]
     view = verify.look(settings.vault, {row["note_id"] for row in rows})
     notices += vault_notices(commit, view)
-    ranked = _ranked(rows, script_of(question), semantic=semantic if embedder else recorded.is_semantic)
+    meaning = semantic if embedder else recorded.is_semantic
+    ranked = _ranked(rows, script_of(question), semantic=meaning, recent=recent)
     items, withheld = _select(ranked, view, k, allowed)
     if withheld:
         notices.append(f"{withheld} hits were withheld: the secret scan matches them now, run vault-memory sync")
@@ -239,22 +248,13 @@ def vault_notices(commit: str | None, view: verify.VaultView) -> Iterator[str]:
 _Ranked = tuple[float, Candidate, "DictRow"]
 
 
-def _ranked(rows: Sequence[DictRow], script: str, *, semantic: bool) -> list[_Ranked]:
+def _ranked(rows: Sequence[DictRow], script: str, *, semantic: bool, recent: bool) -> list[_Ranked]:
     by_id = {row["chunk_id"]: row for row in rows}
-    candidates = [
-        Candidate(
-            id=row["chunk_id"],
-            script=row["script"],
-            vector_rank=row["vector_rank"],
-            similarity=row["vector_score"],
-            keyword_rank=row["keyword_rank"],
-            keyword_score=row["keyword_score"],
-            coverage=row["coverage"],
-        )
-        for row in rows
-        if semantic or row["keyword_rank"] is not None or (row["vector_score"] or 0.0) >= _SPELLING_NOISE
-    ]
-    return [(score, item, by_id[item.id]) for score, item in fuse(candidates, script=script, semantic=semantic)]
+    fused = fuse(candidates(rows, semantic=semantic), script=script, semantic=semantic)
+    if recent:
+        now = datetime.now(UTC)
+        fused = favour_recent(fused, {name: (now - row["dated"]) / timedelta(days=1) for name, row in by_id.items()})
+    return [(score, item, by_id[item.id]) for score, item in fused]
 
 
 def _select(

@@ -127,6 +127,22 @@ def test_filters_come_before_the_cut(library, query_settings, filters, expected)
     assert expected == set(sources(result))
 
 
+def test_recency_prefers_the_newer_of_two_that_answer_alike(database, query_settings):
+    """By the front matter's date, else by the last change in the index; without being asked it counts for nothing."""
+    words = {"2019-05-01": "once", "2026-05-01": "later", None: "today"}
+    seed(
+        database,
+        *[
+            note(f"{index}.md", f"The connection pool was made larger {word}", note_date=date)
+            for index, (date, word) in enumerate(words.items())
+        ],
+        note("garden.md", "Tomatoes need a warm and sunny place", note_date=None),
+    )
+    given = {"settings": query_settings, "mode": "keyword"}
+    assert ["0.md", "1.md", "2.md"] == sources(search("larger connection pool", **given))
+    assert ["2.md", "1.md", "0.md"] == sources(search("larger connection pool", recent=True, **given))
+
+
 def test_a_filter_reaches_beyond_the_pool(database, query_settings):
     """200 better notes do not hide the one that the filter asks for."""
     seed(
