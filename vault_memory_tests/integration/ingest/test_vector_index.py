@@ -195,7 +195,9 @@ def test_the_scan_of_signs_reads_the_narrow_index_alone(database, query_settings
                FROM generate_series(0, 9999) i,
                     LATERAL (SELECT array_agg(sin(i * j % 7919)::real) AS vector FROM generate_series(1, 1536) j) v"""
         )
-        connection.execute("UPDATE sync_state SET ruleset_id = 'rules', embedder = 'openai', model = 'm', dimensions = 9")
+        connection.execute(
+            "UPDATE sync_state SET ruleset_id = 'rules', embedder = 'openai', model = 'm', dimensions = 9"
+        )
     use(database, "bits")
     given = dict.fromkeys(("query", "prefix", "path", "tag", "since", "heading"))
     given |= {"dimensions": [], "lexemes": [], "vector": str(QUESTION), "index": "bits", "pool": 100}
