@@ -294,7 +294,8 @@ def over_mcp(
     facts: IndexFacts,
 ) -> bool:
     """Ask an MCP server in the mode that ``auto`` would take; return whether the bars hold."""
-    auto: IndexMode = next((mode for mode in wanted(facts, "auto") if recalls.get(mode, (0, 0))[0] >= RECALL), "exact")
+    good = [mode for mode in wanted(facts, "auto") if recalls.get(mode, (0, 0))[0] >= RECALL]
+    auto: IndexMode = good[0] if good else "exact"
     with VectorIndex.connect(dsn, SCHEMA) as index:
         index.build(auto)
         index.record(auto, recall=None)
