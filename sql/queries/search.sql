@@ -9,7 +9,7 @@ WITH question AS MATERIALIZED (
     SELECT CASE WHEN c.reltuples >= 5000 THEN c.reltuples ELSE (SELECT count(*) FROM memory_live) END::float8 AS chunks
     FROM pg_class c WHERE c.oid = to_regclass('memory_chunk')
 ), term AS (
-    SELECT q.dimension, q.lexeme, coalesce(t.chunks, 0) AS chunks,
+    SELECT q.dimension, q.lexeme, q.lexeme::tsquery AS query, coalesce(t.chunks, 0) AS chunks,
            ln(1 + (greatest(corpus.chunks, t.chunks) - coalesce(t.chunks, 0) + 0.5) / (coalesce(t.chunks, 0) + 0.5)) AS idf
     FROM unnest(%(dimensions)s::integer[], %(lexemes)s::text[]) AS q (dimension, lexeme)
     CROSS JOIN corpus
@@ -75,10 +75,11 @@ WITH question AS MATERIALIZED (
 )
 SELECT state.commit AS indexed_commit, l.chunk_id, l.note_id, l.source, l.title, l.heading_path, l.level, l.start_line,
        l.end_line, l.content, l.text_hash, l.script, l.blob_id, l.content_hash,
+       coalesce(l.note_date, l.updated_at) AS dated,
        v.rank AS vector_rank, 1 - (l.embedding <=> (SELECT vector FROM question)) AS vector_score,
        k.rank AS keyword_rank, k.score AS keyword_score,
        CASE WHEN %(prefix)s::text IS NULL THEN coalesce(
-           (SELECT sum(t.idf) FROM term t WHERE l.keywords @@ t.lexeme::tsquery) / weight.mass, 0)
+           (SELECT sum(t.idf) FROM term t WHERE l.keywords @@ t.query) / weight.mass, 0)
            ELSE coalesce(k.score, 0) END AS coverage,
        -- Once is enough: with the first hit of either leg.
        CASE WHEN 1 IN (v.rank, k.rank) THEN (SELECT json_object_agg(dimension, idf) FROM term) END AS term_idf

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 FLAGS: Final = ("instruction_like", "invisible", "bidi", "ansi", "control", "html_comment", "active_content")
@@ -114,6 +115,9 @@ _INSTRUCTION = re.compile(
 MAX_TEXT_CHARACTERS: Final = 200_000
 
 
+@lru_cache(
+    maxsize=64
+)  # a hit is cleaned to be scanned, to be flagged and to be shown, in a block and as structured data
 def clean(text: str) -> CleanText:
     """Remove what could act on a terminal, a renderer or a reader unseen; keep everything that can be read."""
     flags: set[str] = set()

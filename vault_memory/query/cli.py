@@ -81,6 +81,7 @@ def _output_options(default_max_chars: int) -> Callable[[Callable[..., None]], C
 @click.option("--tag", metavar="TAG", help="Only notes with this tag or one below it.")
 @click.option("--since", metavar="DATE", help="Only notes dated since: 2026-03-15, or an age such as 7d or 4w.")
 @click.option("--heading", metavar="TEXT", help="Only sections whose headings contain this.")
+@click.option("--recent", is_flag=True, help="Of notes that answer about as well, the newer first.")
 @click.option("--mode", type=click.Choice(["hybrid", "vector", "keyword"]), default="hybrid", show_default=True)
 @click.option("--explain", is_flag=True, help="Rank and score of each leg, on stderr.")
 @_output_options(DEFAULT_MAX_CHARS)
@@ -92,6 +93,7 @@ def _search(
     tag: str | None,
     since: str | None,
     heading: str | None,
+    recent: bool,
     mode: str,
     explain: bool,
     output: str,
@@ -99,7 +101,16 @@ def _search(
 ) -> None:
     """Search for TEXT, in any language."""
     check_max_chars(max_chars)
-    result = search(" ".join(text), k=k, mode=cast("Mode", mode), path=path, tag=tag, since=since, heading=heading)
+    result = search(
+        " ".join(text),
+        k=k,
+        mode=cast("Mode", mode),
+        path=path,
+        tag=tag,
+        since=since,
+        heading=heading,
+        recent=recent,
+    )
     _show(result, output, max_chars)
     if explain:
         for number, hit in enumerate(result.items, start=1):

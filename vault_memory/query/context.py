@@ -16,6 +16,7 @@ import re
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -257,14 +258,20 @@ def _matches(text: str, query: str, weights: Mapping[str, float]) -> tuple[_Matc
         weights: Inverse document frequency of the question's tokens. One that is not known is weighed by its length
             and its rarity within the text: long words are rare, and what stands everywhere marks no place.
     """
-    wanted = frozenset(query_terms(query).tokens)
-    if not wanted:
-        return ()
-    found = list(islice(((token, a, b) for token, a, b in positions(text) if token in wanted), _MAX_MATCHES))
+    found = _places(text, query)
     times = Counter(token for token, _, _ in found)
     # A token of every chunk has a frequency near nothing, but where it is all there is, it still marks a place.
     worth = {token: max(weights.get(token, len(token) / (1 + times[token])), 0.01) for token in times}
     return tuple(_Match(start, end, token, worth[token]) for token, start, end in found)
+
+
+@lru_cache(maxsize=32)  # the same excerpts are cut for a block and for structured data, which differ in their budgets
+def _places(text: str, query: str) -> tuple[tuple[str, int, int], ...]:
+    """Return the question's tokens in a text, each with its start and end."""
+    wanted = frozenset(query_terms(query).tokens)
+    if not wanted:
+        return ()
+    return tuple(islice(((token, a, b) for token, a, b in positions(text) if token in wanted), _MAX_MATCHES))
 
 
 def _core(matches: Sequence[_Match], reach: int) -> tuple[int, int]:

@@ -14,8 +14,9 @@ the question's language two votes; on a held-out set of bilingual help pages it 
 * for candidates in the other writing system, which keywords cannot reach, the keyword value of the candidate
   that has the same rank in the question's own writing system (the *imputed* vote), by dense rank.
 
-Weights were chosen on three labelled vaults with a multilingual model, and measured on those alone (the table is in
-``docs/retrieval.md``): how they do on other vaults is not known. ``vault-memory eval`` tells it of one's own.
+The weight was chosen on labelled vaults, but little hangs on it: chosen on two of three vaults and measured on the
+third, Recall@5 stays within one point of what the best weight for that third would give (``benchmarks/recall.py
+--weights``, the table is in ``docs/retrieval.md``). ``vault-memory eval`` tells how it does on one's own vault.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ from typing import TYPE_CHECKING, Final
 from vault_memory.notes.tokens import CJK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-_KEYWORD_WEIGHT: Final = 1.5
-# Vectors of letters know nothing that keywords do not: a tie-breaker, and a help with misspellings.
-_SPELLING_DENSE_WEIGHT: Final = 0.25
+KEYWORD_WEIGHT: Final = 1.5
+"""Of the keyword value, where the dense value has 1."""
+# Vectors of letters know nothing that keywords do not: a tie-breaker, and a help with misspellings. At 0.25 it cost two
+# of 79 questions about long notes, and at 0.1 none on any labelled vault.
+_SPELLING_DENSE_WEIGHT: Final = 0.1
 _CJK_SHARE: Final = 0.08
+RECENT_HALF_LIFE_DAYS: Final = 90.0
+_AGELESS_SHARE: Final = 0.5
 
 _CJK_CHARACTER = re.compile(f"[{CJK}]")
 
@@ -66,13 +71,16 @@ def script_of(text: str) -> str:
     return "cjk" if len(_CJK_CHARACTER.findall(text)) > _CJK_SHARE * characters else "latin"
 
 
-def fuse(candidates: Sequence[Candidate], *, script: str, semantic: bool) -> list[tuple[float, Candidate]]:
+def fuse(
+    candidates: Sequence[Candidate], *, script: str, semantic: bool, keyword_weight: float = KEYWORD_WEIGHT
+) -> list[tuple[float, Candidate]]:
     """Order candidates, best first, with a score from 0 to 1.
 
     Args:
         candidates: Of both legs; with one leg alone its own order is kept.
         script: The writing system of the question.
         semantic: Whether the vectors know meaning (a trained model) or only spelling (hashing).
+        keyword_weight: In place of the usual one, for measurements; it counts where ``semantic`` holds.
     """
     dense = _stretched(candidates)
     keyword = _relative_scores(candidates)
@@ -86,11 +94,34 @@ def fuse(candidates: Sequence[Candidate], *, script: str, semantic: bool) -> lis
             (candidate.coverage + relative * best) / 2 for candidate, relative in zip(candidates, keyword, strict=True)
         ]
         votes = _impute(candidates, blended, script)
-        scores = [(d + _KEYWORD_WEIGHT * v) / (1 + _KEYWORD_WEIGHT) for d, v in zip(dense, votes, strict=True)]
+        scores = [(d + keyword_weight * v) / (1 + keyword_weight) for d, v in zip(dense, votes, strict=True)]
     else:
         weight = _SPELLING_DENSE_WEIGHT
         scores = [(weight * d + k) / (1 + weight) for d, k in zip(dense, keyword, strict=True)]
     return sorted(zip(scores, candidates, strict=True), key=lambda pair: (-pair[0], pair[1].id))
+
+
+def favour_recent(
+    fused: Sequence[tuple[float, Candidate]], ages_days: Mapping[str, float]
+) -> list[tuple[float, Candidate]]:
+    """Order again, newer notes first among candidates that answer about as well.
+
+    Half of a score is kept whatever the age, and the other half halves every 90 days: a note of today that answers half
+    as well as one from years ago comes level with it, and no more.
+
+    Args:
+        fused: As ``fuse`` returns it.
+        ages_days: By candidate id; a note from the future counts as new.
+    """
+    weighed = [
+        (
+            score
+            * (_AGELESS_SHARE + (1 - _AGELESS_SHARE) * 0.5 ** (max(ages_days[c.id], 0.0) / RECENT_HALF_LIFE_DAYS)),
+            c,
+        )
+        for score, c in fused
+    ]
+    return sorted(weighed, key=lambda pair: (-pair[0], pair[1].id))
 
 
 def _stretched(candidates: Sequence[Candidate]) -> list[float]:

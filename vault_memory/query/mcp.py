@@ -138,12 +138,14 @@ def build(memory: Memory) -> Server:
     @server.tool(name="search", title="Search the notes", annotations=_READ_ONLY)
     def _search(
         query: str,
+        *,
         k: int = 5,
         mode: Mode = "hybrid",
         path: str | None = None,
         tag: str | None = None,
         since: str | None = None,
         heading: str | None = None,
+        recent: bool = False,
         max_chars: int = DEFAULT_MAX_CHARS,
     ) -> CallToolResult:
         """Search the notes by meaning and by words, in any language. Returns quoted excerpts, best first.
@@ -151,7 +153,8 @@ def build(memory: Memory) -> Server:
         k: at most this many excerpts (1 to 100), at most two of one note. mode: hybrid, vector or keyword.
         path: only notes that match a glob such as 01_Projects/**. tag: only notes with this tag.
         since: only notes dated since, 2026-03-15 or an age such as 7d or 4w. heading: only sections whose headings
-        contain this. max_chars: bound of the answer, at least 512.
+        contain this. recent: of notes that answer about as well, the newer first. max_chars: bound of the answer, at
+        least 512.
         """
         return _shown(
             max_chars,
@@ -164,6 +167,7 @@ def build(memory: Memory) -> Server:
                     tag=tag,
                     since=since,
                     heading=heading,
+                    recent=recent,
                     settings=memory.settings,
                     connection=connection,
                 )
@@ -193,7 +197,7 @@ def build(memory: Memory) -> Server:
         )
 
     @server.tool(name="expand", title="Read around a hit", annotations=_READ_ONLY)
-    def _expand(chunk_id: str, whole_note: bool = False, max_chars: int = READ_MAX_CHARS) -> CallToolResult:  # noqa: FBT001, FBT002 - arguments of a tool are named
+    def _expand(chunk_id: str, *, whole_note: bool = False, max_chars: int = READ_MAX_CHARS) -> CallToolResult:
         """Read the section around a hit of search, by its chunk_id; with whole_note, all of its note."""
         return _shown(
             max_chars,

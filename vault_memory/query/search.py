@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
-import unicodedata
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from vault_memory import settings as settings_module
 from vault_memory.errors import ConfigError, EmbeddingError, QueryError, ScanError
-from vault_memory.notes.tokens import query_terms, quote_lexeme, tokenize
+from vault_memory.notes.tokens import tokenize
 from vault_memory.query import verify
+from vault_memory.query.candidates import (
+    MAX_QUERY_CHARACTERS,
+    Filters,
+    Mode,
+    candidates,
+    find,
+    read_question,
+    term_weights,
+)
 from vault_memory.query.cleaning import FLAGS, clean
-from vault_memory.query.database import connect, fetch, storable
+from vault_memory.query.database import connect, fetch
 from vault_memory.query.embed import HASHING_NOTICE, RecordedEmbedder, embed_query
-from vault_memory.query.fusion import Candidate, fuse, script_of
+from vault_memory.query.fusion import Candidate, favour_recent, fuse, script_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,15 +39,9 @@ if TYPE_CHECKING:
 
     from vault_memory.settings import Settings
 
-Mode = Literal["hybrid", "vector", "keyword"]
-
 MAX_K: Final = 100
-MAX_QUERY_CHARACTERS: Final = 2_000
 CHUNKS_PER_NOTE: Final = 2
-_POOL: Final = 100
 _DUPLICATE_SHARE: Final = 0.95
-# Unrelated texts have cosines around 0 +- 1/sqrt(1536) under the hashing embedder: this is three times that.
-_SPELLING_NOISE: Final = 0.08
 
 _log = logging.getLogger(__name__)
 
@@ -145,6 +146,7 @@ def search(
     tag: str | None = None,
     since: str | datetime | None = None,
     heading: str | None = None,
+    recent: bool = False,
     settings: Settings | None = None,
     connection: Connection[DictRow] | None = None,
     embedder: Callable[[str], Sequence[float]] | None = None,
@@ -161,6 +163,7 @@ def search(
         since: Notes dated (front matter, else last change in the index) at or after this: ``2026-03-15``, an ISO
             date and time, or an age such as ``12h``, ``7d``, ``4w``.
         heading: Chunks whose heading path contains this, in any case.
+        recent: Of two that answer about as well, the newer first; dated as for ``since``.
         settings: None: from the environment.
         connection: An open one of ``query.database.connect``, for callers that ask often.
         embedder: In place of the recorded one, for measurements.
@@ -171,7 +174,7 @@ def search(
         StoreError: The database cannot answer.
     """
     question = _checked(text, k, mode)
-    filters = _filters(path, tag, since, heading)
+    filters = Filters.read(path, tag, since, heading)
     settings = settings or settings_module.load()
     notices = ["the question was cut to 2,000 characters"] if len(text.strip()) > MAX_QUERY_CHARACTERS else []
     with nullcontext(connection) if connection is not None else connect(settings) as session:
@@ -183,39 +186,25 @@ def search(
         elif recorded.name == "hashing" and settings.embedding.embedder != "hashing":
             notices.append(HASHING_NOTICE)
         index = state[0]["vector_index"] if state else "exact"
-        rows = fetch(session, "search", {**_legs(question, mode, vector), **filters, "index": index, "pool": _POOL})
+        rows = find(session, question, vector, mode=mode, filters=filters, index=index)
         allowed = allowed_rules(session, {row["note_id"] for row in rows if row["note_id"]})
     commit: str | None = rows[0]["indexed_commit"] if rows else None
     rows = [row for row in rows if row["chunk_id"] is not None]
     view = verify.look(settings.vault, {row["note_id"] for row in rows})
     notices += vault_notices(commit, view)
-    ranked = _ranked(rows, script_of(question), semantic=semantic if embedder else recorded.is_semantic)
+    meaning = semantic if embedder else recorded.is_semantic
+    ranked = _ranked(rows, script_of(question), semantic=meaning, recent=recent)
     items, withheld = _select(ranked, view, k, allowed)
     if withheld:
         notices.append(f"{withheld} hits were withheld: the secret scan matches them now, run vault-memory sync")
     stale = view.head is not None and view.head != commit
     return SearchResult(
-        question, mode, commit, view.head, stale, tuple(notices), tuple(items), _term_weights(question, rows)
+        question, mode, commit, view.head, stale, tuple(notices), tuple(items), term_weights(question, rows)
     )
 
 
-def _term_weights(question: str, rows: Iterable[DictRow]) -> dict[str, float]:
-    """Return what the database knows of the rarity of the question's tokens; nothing where no token was looked for."""
-    by_dimension: Mapping[str, float] = next((row["term_idf"] for row in rows if row["term_idf"]), {})
-    terms = query_terms(question)
-    return {
-        token: by_dimension[str(place)]
-        for token, place in zip(terms.tokens, terms.dimensions, strict=True)
-        if str(place) in by_dimension
-    }
-
-
 def _checked(text: str, k: int, mode: Mode) -> str:
-    # Cut first: what follows should not depend on the length.
-    question = storable(text[: 4 * MAX_QUERY_CHARACTERS]).strip()[:MAX_QUERY_CHARACTERS].strip()
-    # Whether anything of it can be seen; markup is no comment in a question, but what was typed.
-    if not clean(question.replace("<", "x").replace("]", "x")).text.strip():
-        raise QueryError("the question is empty")
+    question = read_question(text)
     if isinstance(k, bool) or not 1 <= k <= MAX_K:
         raise QueryError(f"k: want a number from 1 to {MAX_K}")
     if mode not in get_args(Mode):
@@ -245,58 +234,6 @@ def _vector(
         return None, recorded, f"answered by keywords alone: {error}"
 
 
-def _legs(question: str, mode: Mode, vector: Sequence[float] | None) -> dict[str, Any]:
-    terms = query_terms("" if mode == "vector" else question)
-    return {
-        "dimensions": list(terms.dimensions),
-        "lexemes": [quote_lexeme(token) for token in terms.tokens],
-        "query": terms.query or None,
-        "prefix": terms.prefix,
-        "vector": None if vector is None else f"[{','.join(map(repr, vector))}]",
-    }
-
-
-def _filters(path: str | None, tag: str | None, since: str | datetime | None, heading: str | None) -> dict[str, Any]:
-    return {
-        "path": None if not path else _glob_pattern(path),
-        "tag": None if not tag else _text(tag).lstrip("#").rstrip("/"),
-        "since": None if since is None else _moment(since),
-        "heading": None if not heading else _text(heading),
-    }
-
-
-def _text(value: str) -> str:
-    return unicodedata.normalize("NFC", storable(value))
-
-
-def _glob_pattern(glob: str) -> str:
-    """Translate a glob to PostgreSQL's regular expressions; every other sign stands for itself."""
-    glob = _text(glob).removeprefix("./").rstrip("/")
-    if not any(sign in glob for sign in "*?"):
-        return f"^{_literal(glob)}(/|$)"
-    pieces = re.split(r"(\*\*/|\*\*|\*|\?)", glob)
-    meaning = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "^" + "".join(meaning.get(piece) or _literal(piece) for piece in pieces) + "$"
-
-
-def _literal(text: str) -> str:
-    return "".join(sign if sign.isalnum() or ord(sign) > 127 else f"\\{sign}" for sign in text)  # noqa: PLR2004 - ASCII
-
-
-def _moment(since: str | datetime) -> datetime:
-    if isinstance(since, datetime):
-        return since if since.tzinfo else since.replace(tzinfo=UTC)
-    age = re.fullmatch(r"(\d{1,5})([hdwmy])", since.strip().lower(), re.ASCII)
-    try:
-        if age:
-            hours = {"h": 1, "d": 24, "w": 168, "m": 730, "y": 8766}[age[2]]
-            return datetime.now(UTC) - timedelta(hours=int(age[1]) * hours)
-        moment = datetime.fromisoformat(since.strip())
-    except (ValueError, OverflowError):
-        raise QueryError("since: want a date (2026-03-15), a date and time, or an age such as 7d or 4w") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def vault_notices(commit: str | None, view: verify.VaultView) -> Iterator[str]:
     """Say which commit a result belongs to, where that is not HEAD or HEAD is not known."""
     if view.problem is not None:
@@ -311,22 +248,13 @@ def vault_notices(commit: str | None, view: verify.VaultView) -> Iterator[str]:
 _Ranked = tuple[float, Candidate, "DictRow"]
 
 
-def _ranked(rows: Sequence[DictRow], script: str, *, semantic: bool) -> list[_Ranked]:
+def _ranked(rows: Sequence[DictRow], script: str, *, semantic: bool, recent: bool) -> list[_Ranked]:
     by_id = {row["chunk_id"]: row for row in rows}
-    candidates = [
-        Candidate(
-            id=row["chunk_id"],
-            script=row["script"],
-            vector_rank=row["vector_rank"],
-            similarity=row["vector_score"],
-            keyword_rank=row["keyword_rank"],
-            keyword_score=row["keyword_score"],
-            coverage=row["coverage"],
-        )
-        for row in rows
-        if semantic or row["keyword_rank"] is not None or (row["vector_score"] or 0.0) >= _SPELLING_NOISE
-    ]
-    return [(score, item, by_id[item.id]) for score, item in fuse(candidates, script=script, semantic=semantic)]
+    fused = fuse(candidates(rows, semantic=semantic), script=script, semantic=semantic)
+    if recent:
+        now = datetime.now(UTC)
+        fused = favour_recent(fused, {name: (now - row["dated"]) / timedelta(days=1) for name, row in by_id.items()})
+    return [(score, item, by_id[item.id]) for score, item in fused]
 
 
 def _select(

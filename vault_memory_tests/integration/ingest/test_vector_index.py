@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from vault_memory import settings as settings_module
+from vault_memory.adapters.sqlfiles import query
 from vault_memory.adapters.vector_index import VectorIndex
 from vault_memory.commands import index_check
 from vault_memory.errors import ConfigError, WriterBusyError
@@ -175,3 +176,43 @@ def test_the_reader_may_ask_in_every_mode(database, query_settings):
         with connect(query_settings) as session:
             assert mode == fetch(session, "state")[0]["vector_index"]
         assert ["02_Areas/a.md"] == ask(query_settings)
+
+
+def test_the_scan_of_signs_reads_the_narrow_index_alone(database, query_settings):
+    """At 10,000 chunks, where signs are used: a statement that quietly reads all vectors would be right, and slow."""
+    with psycopg.connect(database, options="-c search_path=vault_memory,public") as connection:
+        # The test's server commits lazily, and VACUUM calls a page visible to all only once its commit is flushed.
+        connection.execute("SET LOCAL synchronous_commit = on")
+        connection.execute(
+            """INSERT INTO memory_primary (id, source, content, content_hash, blob_id, title, tags, front_matter, links,
+                                           commit, ruleset_id, model, token_count)
+               SELECT i, i, '', '', 'b', 'n', '{}', '{}', '{}', 'c', 'rules', 'm', 0 FROM generate_series(0, 999) i"""
+        )
+        connection.execute(
+            """INSERT INTO memory_chunk
+               SELECT i, i / 10, i % 10, '', 0, 1, 1, repeat('word ', 150), i, 'm', 1536, 'latin', v.vector::vector, '',
+                      '{}/536870912'
+               FROM generate_series(0, 9999) i,
+                    LATERAL (SELECT array_agg(sin(i * j % 7919)::real) AS vector FROM generate_series(1, 1536) j) v"""
+        )
+        connection.execute(
+            "UPDATE sync_state SET ruleset_id = 'rules', embedder = 'openai', model = 'm', dimensions = 9"
+        )
+    use(database, "bits")
+    given = dict.fromkeys(("query", "prefix", "path", "tag", "since", "heading"))
+    given |= {"dimensions": [], "lexemes": [], "vector": str(QUESTION), "index": "bits", "pool": 100}
+    with connect(query_settings) as session:
+        rows = session.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + query("search"), given).fetchone()
+    scans = [node for node in nodes(rows["QUERY PLAN"][0]["Plan"]) if node.get("Relation Name") == "memory_chunk"]
+    ran = {(node["Node Type"], node.get("Index Name")) for node in scans if node["Actual Loops"]}
+    assert ("Index Only Scan", "memory_chunk_bits") in ran
+    assert {0} == {node["Heap Fetches"] for node in scans if node.get("Index Name") == "memory_chunk_bits"}
+    # The exact look at the best of them goes by id; nothing reads the wide table from end to end.
+    assert "Seq Scan" not in {name for name, _ in ran}
+
+
+def nodes(plan):
+    """Yield a plan and all plans below it."""
+    yield plan
+    for below in plan.get("Plans", ()):
+        yield from nodes(below)

@@ -75,6 +75,21 @@ def test_options_may_come_first(ask):
     assert ["02_Areas/连接池.md"] == [item["source"] for item in json.loads(done.stdout)["items"]]
 
 
+def test_recent_is_an_option(ask, database):
+    """Of two notes with the same words, the newer one comes first."""
+    seed(
+        database,
+        note("02_Areas/old.md", "Bread rises overnight, in winter", note_date="2001-01-01"),
+        note("02_Areas/xnew.md", "Bread rises overnight, in summer", note_date="2026-06-01"),
+    )
+    orders = [
+        [item["source"] for item in json.loads(ask("bread overnight", *more, "--format", "json").stdout)["items"]]
+        for more in ((), ("--recent",))
+    ]
+    assert "02_Areas/xnew.md" == orders[1][0]
+    assert set(orders[0]) == set(orders[1])
+
+
 def test_explain_goes_to_stderr(ask):
     """Ranks and scores of both legs, out of the agent's way."""
     done = ask("pool", "exhausted", "--explain")

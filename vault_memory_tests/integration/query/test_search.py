@@ -1,10 +1,12 @@
 """Search against a real database, as the read-only role."""
 
+import re
+import unicodedata
 from dataclasses import replace
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from vault_memory.errors import QueryError, StoreError, StoreUnavailable
@@ -127,6 +129,22 @@ def test_filters_come_before_the_cut(library, query_settings, filters, expected)
     assert expected == set(sources(result))
 
 
+def test_recency_prefers_the_newer_of_two_that_answer_alike(database, query_settings):
+    """By the front matter's date, else by the last change in the index; without being asked it counts for nothing."""
+    words = {"2019-05-01": "once", "2026-05-01": "later", None: "today"}
+    seed(
+        database,
+        *[
+            note(f"{index}.md", f"The connection pool was made larger {word}", note_date=date)
+            for index, (date, word) in enumerate(words.items())
+        ],
+        note("garden.md", "Tomatoes need a warm and sunny place", note_date=None),
+    )
+    given = {"settings": query_settings, "mode": "keyword"}
+    assert ["0.md", "1.md", "2.md"] == sources(search("larger connection pool", **given))
+    assert ["2.md", "1.md", "0.md"] == sources(search("larger connection pool", recent=True, **given))
+
+
 def test_a_filter_reaches_beyond_the_pool(database, query_settings):
     """200 better notes do not hide the one that the filter asks for."""
     seed(
@@ -200,20 +218,51 @@ def test_no_question_can_raise(library, query_settings, text):
     assert (len(text) > 2000) == any("cut" in notice for notice in result.notices)
 
 
-def test_no_generated_question_can_raise(library, query_settings):
-    """Hypothesis looks for one."""
+INVISIBLE_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")  # fillers, which Unicode calls letters
+NOTHING = "\u200b\u2060\ufeff\u3000 \n\0\xad\u3164"
+QUESTIONS = st.one_of(
+    st.text(),
+    st.text(alphabet="<>]|&!()\"'\\:*%"),
+    # Nothing that can be seen: controls, joiners, tags, marks, blanks of all kinds.
+    st.text(st.characters(categories=["Cc", "Cf", "Zs", "Zl", "Zp", "Cs", "Co"])),
+    st.text(alphabet=NOTHING),
+    st.builds("{}{}".format, st.sampled_from(["\x1b[31m", "\u202e", "\U000e0041"]), st.text(max_size=5)),
+)
+
+
+def can_be_seen(text):
+    """Whether a text holds a letter, number, sign or mark of punctuation that shows."""
+    return any(unicodedata.category(sign)[0] in "LNPS" and sign not in INVISIBLE_LETTERS for sign in text)
+
+
+def test_every_generated_question_is_answered_or_empty(library, query_settings):
+    """Any text at all: it is answered, or nothing of it can be seen and it is refused as empty, with exit status 2."""
+    outcomes = set()
     with connect(query_settings) as connection:
 
-        @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-        @given(
-            st.text(min_size=1).map(lambda text: f"a{text}") | st.text(alphabet="<>]|&!()\"'", min_size=1),
-            st.text(max_size=9),
-        )
+        @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+        @example("\u200b", "")
+        @example("otters", "otters")
+        @given(QUESTIONS, st.text(max_size=9))
         def ask(text, filter_text):
-            search(text, tag=filter_text, heading=filter_text, settings=query_settings, connection=connection)
-            search(text, path=filter_text, settings=query_settings, connection=connection)
+            given_ = {"settings": query_settings, "connection": connection}
+            refusal = None
+            try:
+                search(text, tag=filter_text, heading=filter_text, **given_)
+                search(text, path=filter_text, **given_)
+            except QueryError as error:
+                refusal = error
+            if refusal is None:
+                assert not set(text) <= set(NOTHING)
+                outcomes.add("answered")
+                return
+            assert ("the question is empty", 2) == (str(refusal), refusal.exit_status)
+            # A terminal's control sequence takes the letters with it that belong to it.
+            assert not can_be_seen(text) or re.search("[\x1b\x80-\x9f]", text)
+            outcomes.add("empty")
 
         ask()
+    assert {"answered", "empty"} == outcomes
 
 
 def test_an_empty_store_answers_with_nothing(database, query_settings):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vault_memory.query.fusion import Candidate, fuse, script_of
+from vault_memory.query.fusion import Candidate, favour_recent, fuse, script_of
 
 
 def order(candidates, *, script="latin", semantic=True):
@@ -112,3 +112,27 @@ def test_script_is_by_share():
     """A few Chinese words in an English text do not make it Chinese, and the reverse."""
     assert ("cjk", "latin", "latin") == (script_of("用 Redis 做缓存"), script_of("plain English"), script_of(""))
     assert "latin" == script_of("a long English sentence that mentions 缓存 once and goes on")
+
+
+def test_newer_notes_come_first_among_equals():
+    """A year decides between two that answer alike; it does not lift what answers a third as well."""
+    old, new, weak = (Candidate(name, "latin") for name in ("old", "new", "weak"))
+    ordered = favour_recent([(0.8, old), (0.75, new), (0.25, weak)], {"old": 400.0, "new": 2.0, "weak": 0.0})
+    assert ["new", "old", "weak"] == [candidate.id for _, candidate in ordered]
+
+
+@given(st.floats(0, 1), st.floats(-4_000, 40_000))
+def test_an_age_takes_half_a_score_at_most(score, age):
+    """However old, and also where a date lies in the future."""
+    ((weighed, _),) = favour_recent([(score, Candidate("x", "latin"))], {"x": age})
+    assert score / 2 <= weighed <= score
+
+
+@given(CANDIDATES, st.floats(0, 10_000))
+def test_one_age_for_all_changes_no_order(candidates, age):
+    """Recency is about differences of age alone."""
+    # Scores that differ by less than a rounding may meet.
+    fused = [(round(score, 6), item) for score, item in fuse(candidates, script="latin", semantic=True)]
+    fused.sort(key=lambda pair: (-pair[0], pair[1].id))
+    again = favour_recent(fused, {item.id: age for item in candidates})
+    assert [item.id for _, item in fused] == [item.id for _, item in again]
