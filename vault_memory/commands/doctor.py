@@ -21,7 +21,7 @@ from vault_memory.commands.roots import examine
 from vault_memory.errors import StoreError, VaultError, VaultMemoryError
 from vault_memory.ingest.database import Database, open_database, open_store
 from vault_memory.ingest.keys import load_key
-from vault_memory.notes.exclusion import compile_ruleset, read_ignore_file
+from vault_memory.ingest.rules import rules_at
 from vault_memory.notes.model import EntryKind
 
 if TYPE_CHECKING:
@@ -164,8 +164,7 @@ def compare(settings: Settings, vault: GitVault, database: Database) -> Differen
         StoreError: The store cannot be read.
     """
     head = vault.head()
-    ignored = vault.ignore_file(head) if head else None
-    rules = compile_ruleset(settings.scan, None if ignored is None else read_ignore_file(ignored))
+    rules = rules_at(vault, head, settings.scan)
     # All versions under one identity: of names that differ only in normalisation, either may be the note.
     wanted: defaultdict[str, set[str]] = defaultdict(set)
     everything: set[str] = set()

@@ -39,10 +39,11 @@ from vault_memory.ingest.batch import Action, Batch, Item, NoteFailure, NoteOutc
 from vault_memory.ingest.database import open_store
 from vault_memory.ingest.keys import KeyedHash, load_key
 from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, note_date
+from vault_memory.ingest.rules import rules_at
 from vault_memory.ingest.screening import Screener
 from vault_memory.notes import changes
 from vault_memory.notes.chunking import chunk_ids
-from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file, same_but_for_paths
+from vault_memory.notes.exclusion import Ruleset, same_but_for_paths
 from vault_memory.notes.model import EntryKind, Excluded, Finding, NoteStatus, Quarantined, QuarantineReason
 from vault_memory.notes.paths import NotePath
 from vault_memory.notes.tokens import document_terms
@@ -223,7 +224,6 @@ class Synchronizer:
         self.may_delete_most = False
         self.spent = Spent()
         self._chooses = False  # whether nothing was recorded when the embedder was opened
-        self._rules: dict[bytes | None, Ruleset] = {}
         # What a commit holds never changes, and a run looks at the same one several times.
         self._rules_of: tuple[str | None, Ruleset] | None = None
         self._tree_of: tuple[str, Sequence[TreeEntry]] | None = None
@@ -338,14 +338,10 @@ class Synchronizer:
         """Return the rules in force at a commit: the settings, and what its ``.vaultmemoryignore`` adds.
 
         Raises:
-            ConfigError: A pattern cannot be read; the run must not start.
+            ConfigError: A root is malformed.
         """
         if self._rules_of is None or self._rules_of[0] != commit:
-            ignore = self.vault.ignore_file(commit) if commit else None
-            if ignore not in self._rules:
-                text = None if ignore is None else read_ignore_file(ignore)
-                self._rules[ignore] = compile_ruleset(self.settings.scan, text)
-            self._rules_of = commit, self._rules[ignore]
+            self._rules_of = commit, rules_at(self.vault, commit, self.settings.scan)
         return self._rules_of[1]
 
     def _tree(self, commit: str | None) -> Sequence[TreeEntry]:
