@@ -142,6 +142,8 @@ def diagnose(settings: Settings, *, online: bool = False, repair: bool = False) 
         checks.extend(
             _guarded("embedder answers", lambda: _online(settings, state), "mend OPENROUTER_API_KEY or embedding.*")
         )
+    if vault is not None:
+        checks.extend(_rule_checks(settings, vault))
     if state is not None and vault is not None:
         try:
             difference = compare(settings, vault, database)
@@ -154,6 +156,19 @@ def diagnose(settings: Settings, *, online: bool = False, repair: bool = False) 
         diagnosis.difference = difference
         checks.extend(_store_checks(vault, state, difference))
     return diagnosis
+
+
+def _rule_checks(settings: Settings, vault: GitVault) -> Iterator[Check]:
+    try:
+        rules = rules_at(vault, vault.head(), settings.scan)
+    except VaultMemoryError as error:
+        yield Check("exclusion rules", "problem", str(error), "mend scan.* in the configuration")
+        return
+    for problem in rules.problems:
+        held = "; new and changed notes wait for it" if problem.holds else ""
+        yield Check("exclusion rules", "problem", f"{problem}{held}", "mend that line and commit, or the setting")
+    if not rules.problems:
+        yield Check("exclusion rules", "ok", f"{len(rules.ignore_lines)} lines of the vault, all read")
 
 
 def compare(settings: Settings, vault: GitVault, database: Database) -> Difference:

@@ -39,7 +39,7 @@ from vault_memory.ingest.batch import Action, Batch, Item, NoteFailure, NoteOutc
 from vault_memory.ingest.database import open_store
 from vault_memory.ingest.keys import KeyedHash, load_key
 from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, note_date
-from vault_memory.ingest.rules import rules_at
+from vault_memory.ingest.rules import HeldByRules, problem_lines, rules_at
 from vault_memory.ingest.screening import Screener
 from vault_memory.notes import changes
 from vault_memory.notes.chunking import chunk_ids
@@ -599,6 +599,10 @@ class Synchronizer:
             taken = (time.perf_counter() - started) * 1000
             if isinstance(note, PreparedNote):
                 item = items[note.note.path.id]
+                if self._is_held(item, rules):
+                    items[item.note_id] = replace(item, failure=_failure("scan", HeldByRules(rules)))
+                    started = time.perf_counter()
+                    continue
                 items[item.note_id] = replace(
                     item,
                     hashes=tuple(part.text_hash for part in note.chunks if part.embed_text),
@@ -612,6 +616,13 @@ class Synchronizer:
         batch = batch.with_items(tuple(items.values()))
         self._prune(batch, refused, items)
         return batch.with_items(tuple(items.values()))
+
+    def _is_held(self, item: Item, rules: Ruleset) -> bool:
+        """Whether a clean note must wait, since a rule that cannot be read may have meant it; old rows stay."""
+        if not rules.holding:
+            return False
+        stored = self.store.stored_version(item.note_id)
+        return stored is None or stored[0] != item.blob_id
 
     def _prune(self, batch: Batch, refused: Sequence[Refused], items: dict[str, Item]) -> None:
         """Take out of the store, one transaction a note, what was deleted, excluded or quarantined."""
@@ -816,6 +827,8 @@ class Synchronizer:
         if embedder is None:
             raise self.embedder_error or ConfigError("no embedder is configured")
         plan = self.plan(retry_all=True)
+        if self.rules(plan.commit).holding:  # it would send the notes that wait
+            raise ConfigError("; ".join(problem_lines(self.rules(plan.commit))))
         batch = self.scan(self.begin(plan.note_ids, follow_plan=True, run_id="rebuild"))
         stage = _stage_of(embedder)
         failed: dict[str, VaultMemoryError] = {}
