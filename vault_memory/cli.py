@@ -137,6 +137,8 @@ def sync(
         _print_sync(result)
     if result.hint:
         _note(result.hint)
+    for line in result.rule_problems:
+        _note(line)
     for source, notice in sorted(result.rotate.items()):
         _note(f"quarantined: {_shown(source)}: {notice}")
     if result.notice:
@@ -245,11 +247,7 @@ def quarantine_erase(*, as_json: bool) -> None:
     if as_json:
         _print_json(done.to_json())
         return
-    wal = "old write-ahead log given back" if done.wal_recycled else "the role may not recycle write-ahead log"
-    click.echo(
-        f"{len(done.tables)} tables written anew: {done.bytes_before / 1e6:.1f} -> {done.bytes_after / 1e6:.1f} MB; "
-        f"{done.staged} staged vectors dropped; {wal}"
-    )
+    click.echo(done.summary)
 
 
 @cli.command("eval")

@@ -6,7 +6,8 @@
     ├── ConfigError                  a setting is missing, malformed or contradicts what is recorded
     ├── MissingExtraError            a command needs an optional dependency that is not installed
     ├── VaultError                   the vault is not a readable git repository
-    │   └── CommitGoneError          a commit that was named is not in the repository any more
+    │   ├── CommitGoneError          a commit that was named is not in the repository any more
+    │   └── IgnoreFileError          .vaultmemoryignore is there and cannot be read
     ├── ScanError                    the scanner itself failed: the note is not indexed
     │   └── EgressBlocked            a text about to leave the machine matched a rule: the note is not indexed
     ├── EmbeddingError               texts could not be embedded
@@ -53,6 +54,10 @@ class VaultError(VaultMemoryError):
 
 class CommitGoneError(VaultError):
     """A commit that was named is not in the repository any more (amend, force-push, gc, shallow clone)."""
+
+
+class IgnoreFileError(VaultError):
+    """The vault's ``.vaultmemoryignore`` is there and cannot be read: a link, a folder, too large."""
 
 
 class ScanError(VaultMemoryError):

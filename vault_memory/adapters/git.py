@@ -25,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from vault_memory.errors import CommitGoneError, VaultError
+from vault_memory.errors import CommitGoneError, IgnoreFileError, VaultError
 from vault_memory.notes.model import EntryKind, TreeEntry
 from vault_memory.notes.paths import MARKDOWN_SUFFIXES, NotePath, spelling_order
 
@@ -218,17 +218,16 @@ class GitVault:
 
         Raises:
             CommitGoneError: The commit is not in the repository.
-            VaultError: It is a link, a folder or too large: reading less than its author wrote would let notes in.
+            IgnoreFileError: It is a link, a folder or too large: reading less than its author wrote would let notes in.
         """
-        name = IGNORE_FILE.decode()
         for mode, blob_id, raw in self._list(commit, (IGNORE_FILE,)):
             if raw != IGNORE_FILE:
                 continue
             if _KINDS.get(mode) is not EntryKind.FILE:
-                raise VaultError(f"{name} in commit {commit} is not a regular file")
+                raise IgnoreFileError("not a regular file")
             for _, data in self.read((blob_id,), MAX_IGNORE_FILE_BYTES):
                 if data is None:
-                    raise VaultError(f"{name} in commit {commit} is larger than {MAX_IGNORE_FILE_BYTES} bytes")
+                    raise IgnoreFileError(f"larger than {MAX_IGNORE_FILE_BYTES // 1024} KiB")
                 return data
         return None
 

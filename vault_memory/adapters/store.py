@@ -255,10 +255,11 @@ class Store:
             )
 
     def judged_notes(self, ruleset_id: str) -> list[str]:
-        """Return the ids of the files that were read and judged under these rules."""
+        """Return the ids of the files that were read and judged under these rules; not those that wait for others."""
         with translated(), self._connection.cursor(row_factory=scalar_row) as cursor:
             return cursor.execute(
-                """SELECT id FROM note_state WHERE ruleset_id = %s AND (status IN ('indexed', 'quarantined', 'failed')
+                """SELECT id FROM note_state WHERE ruleset_id = %s AND (status IN ('indexed', 'quarantined')
+                   OR (status = 'failed' AND error_class IS DISTINCT FROM 'HeldByRules')
                    OR (status = 'excluded' AND step = 'scan'))""",
                 [ruleset_id],
             ).fetchall()

@@ -21,7 +21,7 @@ from vault_memory.commands.roots import examine
 from vault_memory.errors import StoreError, VaultError, VaultMemoryError
 from vault_memory.ingest.database import Database, open_database, open_store
 from vault_memory.ingest.keys import load_key
-from vault_memory.notes.exclusion import compile_ruleset, read_ignore_file
+from vault_memory.ingest.rules import rules_at
 from vault_memory.notes.model import EntryKind
 
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ def diagnose(settings: Settings, *, online: bool = False, repair: bool = False) 
         checks.extend(
             _guarded("embedder answers", lambda: _online(settings, state), "mend OPENROUTER_API_KEY or embedding.*")
         )
+    if vault is not None:
+        checks.extend(_rule_checks(settings, vault))
     if state is not None and vault is not None:
         try:
             difference = compare(settings, vault, database)
@@ -156,6 +158,19 @@ def diagnose(settings: Settings, *, online: bool = False, repair: bool = False) 
     return diagnosis
 
 
+def _rule_checks(settings: Settings, vault: GitVault) -> Iterator[Check]:
+    try:
+        rules = rules_at(vault, vault.head(), settings.scan)
+    except VaultMemoryError as error:
+        yield Check("exclusion rules", "problem", str(error), "mend scan.* in the configuration")
+        return
+    for problem in rules.problems:
+        held = "; new and changed notes wait for it" if problem.holds else ""
+        yield Check("exclusion rules", "problem", f"{problem}{held}", "mend that line and commit, or the setting")
+    if not rules.problems:
+        yield Check("exclusion rules", "ok", f"{len(rules.ignore_lines)} lines of the vault, all read")
+
+
 def compare(settings: Settings, vault: GitVault, database: Database) -> Difference:
     """Hold the rows of the store against the tree of HEAD, file by file.
 
@@ -164,8 +179,7 @@ def compare(settings: Settings, vault: GitVault, database: Database) -> Differen
         StoreError: The store cannot be read.
     """
     head = vault.head()
-    ignored = vault.ignore_file(head) if head else None
-    rules = compile_ruleset(settings.scan, None if ignored is None else read_ignore_file(ignored))
+    rules = rules_at(vault, head, settings.scan)
     # All versions under one identity: of names that differ only in normalisation, either may be the note.
     wanted: defaultdict[str, set[str]] = defaultdict(set)
     everything: set[str] = set()

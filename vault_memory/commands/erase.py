@@ -52,8 +52,17 @@ class Erased:
     bytes_after: int
     wal_recycled: bool
 
+    @property
+    def summary(self) -> str:
+        """Say in one line what was done."""
+        wal = "old write-ahead log given back" if self.wal_recycled else "the role may not recycle write-ahead log"
+        return (
+            f"{len(self.tables)} tables written anew: {self.bytes_before / 1e6:.1f} -> "
+            f"{self.bytes_after / 1e6:.1f} MB; {self.staged} staged vectors dropped; {wal}"
+        )
+
     def to_json(self) -> dict[str, object]:
-        """Return the contract of ``quarantine erase --json``."""
+        """Return the contract of ``quarantine erase --json`` and of ``erased`` in ``doctor --erase --json``."""
         return {
             "tables": list(self.tables),
             "staged": self.staged,
@@ -75,7 +84,7 @@ def erase(settings: Settings) -> Erased:
     try:
         # A connection of its own: VACUUM runs in no transaction, and the store's holds the writer's lock.
         with (
-            store.writer(settings.sync.wait_seconds, holder="quarantine erase"),
+            store.writer(settings.sync.wait_seconds, holder="erase"),
             translated(),
             psycopg.connect(open_database(settings).dsn, autocommit=True, connect_timeout=10) as connection,
         ):

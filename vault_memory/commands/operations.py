@@ -93,15 +93,25 @@ def down() -> None:
 
 @click.command("doctor")
 @click.option("--repair", is_flag=True, help="Mend what the store holds wrongly.")
+@click.option(
+    "--erase", is_flag=True, help="Also write the tables anew: deleted rows leave their files (docs/security.md)."
+)
 @click.option("--online", is_flag=True, help="Also ask the embedding API for one vector.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(*, repair: bool, online: bool, as_json: bool) -> None:
+def doctor(*, repair: bool, erase: bool, online: bool, as_json: bool) -> None:
     """Check each part, and hold the store against HEAD. Exit 0 fine, 1 problems found, 3 could not run."""
     from vault_memory.commands import doctor as command  # noqa: PLC0415 - heavy
 
-    found = command.diagnose(settings_module.load(), online=online, repair=repair)
+    settings = settings_module.load()
+    found = command.diagnose(settings, online=online, repair=repair)
+    erased = None
+    if erase:
+        from vault_memory.commands.erase import erase as write_anew  # noqa: PLC0415 - only here
+
+        erased = write_anew(settings)
     if as_json:
-        click.echo(json.dumps(found.to_json(), ensure_ascii=False))
+        answer = found.to_json() if erased is None else {**found.to_json(), "erased": erased.to_json()}
+        click.echo(json.dumps(answer, ensure_ascii=False))
     else:
         for check in found.checks:
             click.echo(f"{check.verdict:<8} {check.name}: {check.detail}")
@@ -109,6 +119,8 @@ def doctor(*, repair: bool, online: bool, as_json: bool) -> None:
                 click.echo(f"{'':<8} -> {check.mend}")
         for line in found.repaired:
             click.echo(f"repaired {line}")
+        if erased is not None:
+            click.echo(f"erased   {erased.summary}")
     sys.exit(found.exit_status)
 
 

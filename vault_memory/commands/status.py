@@ -13,6 +13,7 @@ from vault_memory.adapters.git import GitVault
 from vault_memory.commands.daemon import daemon_state
 from vault_memory.commands.roots import examine
 from vault_memory.ingest.database import open_database, open_store
+from vault_memory.ingest.rules import problem_lines, rules_at
 from vault_memory.notes.changes import identified
 from vault_memory.notes.model import NoteStatus
 
@@ -37,6 +38,7 @@ class Status:
         daemon: Whether anything follows HEAD by itself.
         collisions: Files left out because another one has the same name but for Unicode normalisation.
         roots_hint: What to do where no note lies in the folders that are indexed; None otherwise.
+        rule_problems: Rules to exclude that cannot be read, where they stand and how to mend them.
     """
 
     vault: str
@@ -52,11 +54,12 @@ class Status:
     daemon: DaemonState
     collisions: tuple[str, ...]
     roots_hint: str | None
+    rule_problems: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
         """What the user should know, one line each."""
-        found = [self.roots_hint] if self.roots_hint else []
+        found = [*self.rule_problems, *([self.roots_hint] if self.roots_hint else [])]
         if self.head is not None and self.behind != 0 and not self.daemon.alive:
             found.append("memory is behind HEAD and no daemon follows it: run 'vault-memory sync' or 'vault-memory up'")
         if self.collisions:
@@ -144,6 +147,7 @@ def status(settings: Settings) -> Status:
                 path.id for _, path, lost in identified(tree) if lost and statuses.get(path.id) is NoteStatus.SKIPPED
             ),
             roots_hint=examine(tree, settings.scan).hint,
+            rule_problems=tuple(problem_lines(rules_at(vault, head, settings.scan))),
         )
     finally:
         store.close()

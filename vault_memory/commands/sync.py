@@ -16,6 +16,7 @@ from vault_memory.commands.roots import examine
 from vault_memory.errors import ConfigError
 from vault_memory.ingest import vector_index
 from vault_memory.ingest.database import open_database
+from vault_memory.ingest.rules import problem_lines
 from vault_memory.ingest.sync import Synchronizer
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class SyncResult:
         rotate: By note that was quarantined now and had been embedded before: by whom and when.
         notice: What there is to know of the embedder.
         hint: What to do where no note lies in the folders that are indexed; None otherwise.
+        rule_problems: Rules to exclude that cannot be read, where they stand and how to mend them, one line each.
     """
 
     start: str | None
@@ -67,6 +69,7 @@ class SyncResult:
     rotate: dict[str, str] = field(default_factory=dict)
     notice: str | None = None
     hint: str | None = None
+    rule_problems: list[str] = field(default_factory=list[str])
 
     @property
     def counts(self) -> Counter[str]:
@@ -88,12 +91,12 @@ class SyncResult:
 
     @property
     def exit_status(self) -> int:
-        """0 done, 1 some notes failed, 3 could not run."""
+        """0 done, 1 some notes failed or a rule cannot be read, 3 could not run."""
         if self.problem is not None and not self.failures:
             return 3
         if self.blocked is not None:
             return 3
-        return 1 if self.failures else 0
+        return 1 if self.failures or self.rule_problems else 0
 
     def to_json(self) -> dict[str, object]:
         """Return the stable contract of ``sync --json``."""
@@ -110,6 +113,7 @@ class SyncResult:
             "requests": self.requests,
             "price_usd": None if self.price_usd is None else round(self.price_usd, 6),
             "seconds": round(self.seconds, 3),
+            "rule_problems": self.rule_problems,
             "rotate": [{"source": source, "notice": notice} for source, notice in sorted(self.rotate.items())],
             "failures": [{"source": source, "reason": reason} for source, reason in sorted(self.failures.items())],
         }
@@ -214,6 +218,7 @@ def _close(result: SyncResult, synchronizer: Synchronizer) -> None:
     if synchronizer.provider.error is not None:
         result.blocked = str(synchronizer.provider.error)
     result.notice = synchronizer.provider.notice
+    result.rule_problems = problem_lines(synchronizer.rules(synchronizer.head()))
 
 
 def _run(

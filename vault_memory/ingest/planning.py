@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from vault_memory.errors import VaultError
 from vault_memory.ingest.batch import Item
+from vault_memory.ingest.rules import rules_at
 from vault_memory.notes import changes
-from vault_memory.notes.exclusion import Ruleset, compile_ruleset, read_ignore_file, same_but_for_paths
+from vault_memory.notes.exclusion import Ruleset, same_but_for_paths
 from vault_memory.notes.model import EntryKind, NoteStatus
 from vault_memory.notes.paths import NotePath
 
@@ -116,7 +117,6 @@ class Planner:
         self._key = key
         self._allowances = allowances
         self._preparer = preparer
-        self._rules: dict[bytes | None, Ruleset] = {}
         # What a commit holds never changes, and a run looks at the same one several times.
         self._rules_of: tuple[str | None, Ruleset] | None = None
         self._tree_of: tuple[str, Sequence[TreeEntry]] | None = None
@@ -126,14 +126,10 @@ class Planner:
         """Return the rules in force at a commit: the settings, and what its ``.vaultmemoryignore`` adds.
 
         Raises:
-            ConfigError: A pattern cannot be read; the run must not start.
+            ConfigError: A root is malformed.
         """
         if self._rules_of is None or self._rules_of[0] != commit:
-            ignore = self._vault.ignore_file(commit) if commit else None
-            if ignore not in self._rules:
-                text = None if ignore is None else read_ignore_file(ignore)
-                self._rules[ignore] = compile_ruleset(self._settings.scan, text)
-            self._rules_of = commit, self._rules[ignore]
+            self._rules_of = commit, rules_at(self._vault, commit, self._settings.scan)
         return self._rules_of[1]
 
     def _tree(self, commit: str | None) -> Sequence[TreeEntry]:

@@ -22,7 +22,7 @@ from vault_memory.adapters.store_records import NoteState
 from vault_memory.errors import ConfigError
 from vault_memory.ingest import estimates
 from vault_memory.ingest.allowances import AllowList
-from vault_memory.ingest.batch import Batch
+from vault_memory.ingest.batch import Batch, failure_of
 from vault_memory.ingest.database import open_store
 from vault_memory.ingest.embedding import EmbedStep
 from vault_memory.ingest.keys import KeyedHash, load_key
@@ -31,6 +31,7 @@ from vault_memory.ingest.persisting import PersistStep
 from vault_memory.ingest.planning import Planner, items_of, notes_of
 from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused
 from vault_memory.ingest.provider import Provider
+from vault_memory.ingest.rules import HeldByRules, problem_lines
 from vault_memory.ingest.screening import Screener
 from vault_memory.ingest.withdrawing import Withdrawer
 from vault_memory.notes.model import NoteStatus
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from vault_memory.adapters.store_records import SyncState
-    from vault_memory.ingest.batch import NoteOutcome
+    from vault_memory.ingest.batch import Item, NoteOutcome
     from vault_memory.ingest.estimates import Estimate
     from vault_memory.ingest.model_change import Rebuilt
     from vault_memory.ingest.planning import VaultPlan
@@ -293,6 +294,10 @@ class Synchronizer:
             taken = (time.perf_counter() - started) * 1000
             if isinstance(note, PreparedNote):
                 item = items[note.note.path.id]
+                if self._is_held(item, rules):
+                    items[item.note_id] = replace(item, failure=failure_of("scan", HeldByRules(rules)))
+                    started = time.perf_counter()
+                    continue
                 items[item.note_id] = replace(
                     item,
                     hashes=tuple(part.text_hash for part in note.chunks if part.embed_text),
@@ -306,6 +311,13 @@ class Synchronizer:
         batch = batch.with_items(tuple(items.values()))
         self._withdrawer.prune(batch, refused, items)
         return batch.with_items(tuple(items.values()))
+
+    def _is_held(self, item: Item, rules: Ruleset) -> bool:
+        """Whether a clean note must wait, since a rule that cannot be read may have meant it; old rows stay."""
+        if not rules.holding:
+            return False
+        stored = self.store.stored_version(item.note_id)
+        return stored is None or stored[0] != item.blob_id
 
     def embed(self, batch: Batch) -> Batch:
         """Get the vectors that are missing, and stage each as soon as it is paid for.
@@ -336,6 +348,8 @@ class Synchronizer:
         """
         self.provider.required()
         plan = self.plan(retry_all=True)
+        if self.rules(plan.commit).holding:  # it would send the notes that wait
+            raise ConfigError("; ".join(problem_lines(self.rules(plan.commit))))
         batch = self.scan(self.begin(plan.note_ids, follow_plan=True, run_id="rebuild"))
         rebuilt = self._rebuild.fill_stage(plan, run_id=batch.run_id, report=report)
         if not rebuilt.changed_over:

@@ -16,9 +16,10 @@ import unicodedata
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from vault_memory.errors import ConfigError, MissingExtraError
+from vault_memory.errors import ConfigError
 from vault_memory.notes.chunking import CHUNKER_VERSION
 from vault_memory.notes.model import ExclusionReason
+from vault_memory.notes.patterns import IGNORE_FILE, RuleProblem, as_literal, compile_patterns, ignore_lines
 from vault_memory.notes.secrets import RULES_VERSION
 from vault_memory.notes.tokens import TOKENIZER_VERSION
 
@@ -29,14 +30,8 @@ if TYPE_CHECKING:
     from vault_memory.notes.paths import NotePath
     from vault_memory.settings import ScanSettings
 
-EXCLUSION_VERSION: Final = "1"
+EXCLUSION_VERSION: Final = "2"
 """Raised by hand when this module or the scanner judges the same note otherwise than before."""
-
-IGNORE_FILE: Final = ".vaultmemoryignore"
-MAX_IGNORE_BYTES: Final = 64 * 1024
-MAX_PATTERNS: Final = 1_000
-MAX_PATTERN_CHARACTERS: Final = 1_000
-_RE2_MAX_BYTES: Final = 64 * 1024 * 1024
 
 PRIVACY_KEYS: Final = frozenset(
     {"private", "is-private", "confidential", "sensitive", "secret"}
@@ -69,20 +64,6 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
 
-def read_ignore_file(data: bytes) -> str:
-    """Decode a ``.vaultmemoryignore``.
-
-    Raises:
-        ConfigError: It is too large or no UTF-8: rules that cannot be read must not count as no rules.
-    """
-    if len(data) > MAX_IGNORE_BYTES:
-        raise ConfigError(f"{IGNORE_FILE}: larger than {MAX_IGNORE_BYTES // 1024} KiB")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{IGNORE_FILE}: not UTF-8") from None
-
-
 @dataclass(frozen=True, slots=True)
 class Ruleset:
     """The compiled rules of one run; made by :func:`compile_ruleset`, and pickled as what it was made from.
@@ -91,20 +72,29 @@ class Ruleset:
         id: Digest over everything that can change an outcome. A note judged under another id is judged anew.
         scan: The settings.
         ignore_lines: Lines of the ignore file that count, in order.
+        unread: Why the ignore file, or its end, could not be read; None: it was, or there is none.
+        problems: Rules that are not as their author meant them.
     """
 
     id: str
     scan: ScanSettings = field(repr=False)
     ignore_lines: tuple[str, ...] = field(repr=False)
+    unread: str | None = field(repr=False)
+    problems: tuple[RuleProblem, ...] = field(repr=False, compare=False)
     _roots: tuple[tuple[str, ...], ...] = field(repr=False, compare=False)
     _directories: frozenset[str] = field(repr=False, compare=False)
     _keywords: re.Pattern[str] | None = field(repr=False, compare=False)
-    _patterns: Any = field(repr=False, compare=False)  # google-re2 has no types
+    _patterns: tuple[Any, ...] = field(repr=False, compare=False)  # google-re2 has no types
     _tags: frozenset[str] = field(repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel as settings and lines: the engine's objects cannot cross a process border."""
-        return compile_ruleset, (self.scan, "\n".join(self.ignore_lines))
+        return compile_ruleset, (self.scan, "\n".join(self.ignore_lines), self.unread)
+
+    @property
+    def holding(self) -> tuple[RuleProblem, ...]:
+        """The rules that cannot be read and could mean any note: until they are mended, new and changed notes wait."""
+        return tuple(problem for problem in self.problems if problem.holds)
 
     def path_exclusion(self, path: NotePath) -> ExclusionReason | None:
         """Judge a note by where it lies and what it is called; None: it may be read.
@@ -122,7 +112,7 @@ class Ruleset:
         if self._keywords is not None and self._keywords.search(fold(path.stem)):
             return ExclusionReason.KEYWORD
         # Both spellings, since folding could part a pattern such as [[:upper:]] from what it means.
-        if self._patterns is not None and (self._patterns.search(text) or self._patterns.search(folded)):
+        if any(pattern.search(text) or pattern.search(folded) for pattern in self._patterns):
             return ExclusionReason.PATTERN
         return None
 
@@ -151,37 +141,46 @@ class Ruleset:
         return any("/".join(parts[:count]) in self._tags for count in range(1, len(parts) + 1))
 
 
-def compile_ruleset(scan: ScanSettings, ignore_text: str | None) -> Ruleset:
+def compile_ruleset(scan: ScanSettings, ignore_text: str | None, unread: str | None = None) -> Ruleset:
     """Compile the settings and the vault's ignore file, which can only add exclusions.
+
+    A rule to exclude that cannot be read stops nothing: the others hold, and it stands in ``problems``.
 
     Args:
         scan: The settings.
         ignore_text: Text of ``.vaultmemoryignore``; None where the vault has none.
+        unread: Why it could not be read, if it is there.
 
     Raises:
-        ConfigError: A rule is malformed. The message names setting and line, not the line's text. A run must
-            not start then: a rule that was dropped would index what its owner wants out.
+        ConfigError: A root is malformed. The message names the setting.
     """
-    ignore_lines = _ignore_lines(ignore_text or "")
+    ignored, cut = ignore_lines(ignore_text or "")
+    unread = unread or cut
     roots = tuple(sorted({_root(root) for root in scan.roots}))
     if not roots:
         raise ConfigError("scan.roots: name at least one folder, or '.' for the whole vault")
-    directories = frozenset(_directory(name) for name in scan.exclude_directories)
-    tags = frozenset(filter(None, (fold(tag).strip().strip("#/") for tag in scan.private_tags)))
-    sources = [
-        *((f"scan.exclude_patterns, entry {number}", line) for number, line in enumerate(scan.exclude_patterns, 1)),
-        *((f"{IGNORE_FILE}, line {number}", line) for number, line in ignore_lines),
-    ]
-    lines = tuple(line for _, line in ignore_lines)
+    problems = [] if unread is None else [RuleProblem(IGNORE_FILE, unread)]
+    directories, paths = _directories(scan.exclude_directories, problems)
+    keywords = _compile_keywords(scan.exclude_keywords, problems)
+    patterns, refused = compile_patterns(
+        [
+            *((f"scan.exclude_patterns, entry {number}", line) for number, line in enumerate(scan.exclude_patterns, 1)),
+            *((f"{IGNORE_FILE}, line {number}", line) for number, line in ignored),
+            *(("scan.exclude_directories", line) for line in paths),
+        ]
+    )
+    lines = tuple(line for _, line in ignored)
     return Ruleset(
-        id=_digest(scan, lines),
+        id=_digest(scan, lines, unread),
         scan=scan,
         ignore_lines=lines,
+        unread=unread,
+        problems=(*problems, *refused),
         _roots=roots,
         _directories=directories,
-        _keywords=_compile_keywords(scan.exclude_keywords),
-        _patterns=_compile_patterns(sources),
-        _tags=tags,
+        _keywords=keywords,
+        _patterns=patterns,
+        _tags=frozenset(filter(None, (fold(tag).strip().strip("#/") for tag in scan.private_tags))),
     )
 
 
@@ -190,21 +189,13 @@ def same_but_for_paths(one: str, other: str) -> bool:
     return one.partition("-")[0] == other.partition("-")[0]
 
 
-def _digest(scan: ScanSettings, ignore_lines: tuple[str, ...]) -> str:
+def _digest(scan: ScanSettings, lines: tuple[str, ...], unread: str | None) -> str:
     versions = (EXCLUSION_VERSION, RULES_VERSION, CHUNKER_VERSION, TOKENIZER_VERSION)
     settings = {item.name: getattr(scan, item.name) for item in fields(scan)}
     of_paths = {name: settings.pop(name) for name in _PATH_SETTINGS}
     # Two halves, since a new line in the ignore file must not cost a new look into ten thousand notes.
-    halves = ([versions, settings], [of_paths, ignore_lines])
+    halves = ([versions, settings], [of_paths, lines, *([] if unread is None else [unread])])
     return "-".join(hashlib.sha256(json.dumps(half, sort_keys=True).encode()).hexdigest()[:16] for half in halves)
-
-
-def _ignore_lines(text: str) -> list[tuple[int, str]]:
-    """Return the lines that count with their numbers: no blank ones, no comments."""
-    if len(text.encode("utf-8", "replace")) > MAX_IGNORE_BYTES:
-        raise ConfigError(f"{IGNORE_FILE}: larger than {MAX_IGNORE_BYTES // 1024} KiB")
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
 
 
 def _root(root: str) -> tuple[str, ...]:
@@ -217,15 +208,29 @@ def _root(root: str) -> tuple[str, ...]:
     return parts
 
 
-def _directory(name: str) -> str:
-    text = fold(name).strip().strip("/")
-    if not text or "/" in text:
-        raise ConfigError("scan.exclude_directories: want the name of one folder each; exclude_patterns takes paths")
-    return text
+def _directories(names: Iterable[str], problems: list[RuleProblem]) -> tuple[frozenset[str], list[str]]:
+    """Return the names of folders, and a pattern for each path that somebody wrote where one name was wanted."""
+    found: set[str] = set()
+    paths: list[str] = []
+    for number, name in enumerate(names, 1):
+        text = fold(name).strip().strip("/")
+        if text and "/" not in text:
+            found.add(text)
+            continue
+        where = f"scan.exclude_directories, entry {number}"
+        problems.append(RuleProblem(where, "want the name of one folder each; exclude_patterns takes paths"))
+        if text:
+            paths.append(f"**/{as_literal(text)}/")
+    return frozenset(found), paths
 
 
-def _compile_keywords(keywords: Iterable[str]) -> re.Pattern[str] | None:
-    sources = [_keyword_source(keyword) for keyword in keywords]
+def _compile_keywords(keywords: Iterable[str], problems: list[RuleProblem]) -> re.Pattern[str] | None:
+    sources: list[str] = []
+    for number, keyword in enumerate(keywords, 1):
+        if keyword.strip():
+            sources.append(_keyword_source(keyword))
+        else:
+            problems.append(RuleProblem(f"scan.exclude_keywords, entry {number}", "an empty keyword"))
     return re.compile("|".join(sources)) if sources else None
 
 
@@ -236,8 +241,6 @@ def _keyword_source(keyword: str) -> str:
     digit, ``_`` or a Chinese character ends it (``salary2026``, ``my_salary``, ``salary表``).
     """
     text = fold(keyword).strip()
-    if not text:
-        raise ConfigError("scan.exclude_keywords: an empty keyword")
     words = [re.escape(word) for word in re.split(_KEYWORD_GAP, text) if word] or [re.escape(text)]
     return _border(text[0], behind=True) + _KEYWORD_GAP.join(words) + _border(text[-1], behind=False)
 
@@ -247,54 +250,6 @@ def _border(edge: str, *, behind: bool) -> str:
     if _SPACED_LETTER.match(edge):
         return f"({sign}{_SPACED_LETTER.pattern})"
     return rf"({sign}\d)" if edge.isdecimal() else ""
-
-
-def _compile_patterns(sources: Sequence[tuple[str, str]]) -> Any:
-    """Compile patterns in git's notation to one expression of the RE2 engine, which is linear in the path.
-
-    Python's own engine took minutes on ``*a*a*a*a*a*a*a*a*b``. The expressions are compiled here rather than by
-    pathspec's matcher, because that one uses a set, and a set that runs out of memory matches nothing.
-    """
-    sources = [(where, line) for where, line in sources if line.strip() and not line.startswith("#")]
-    if not sources:
-        return None
-    if len(sources) > MAX_PATTERNS:
-        raise ConfigError(f"exclusion patterns: more than {MAX_PATTERNS}")
-    try:  # 40 ms of imports that most vaults never need
-        import re2  # noqa: PLC0415
-        from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415
-    except ModuleNotFoundError:
-        raise MissingExtraError("exclusion by patterns", "pipeline") from None
-    engine = cast("Any", re2)
-    options = engine.Options()
-    options.dot_nl = True  # a folder's name may hold a line break
-    options.log_errors = False  # they would print the pattern
-    options.max_mem = _RE2_MAX_BYTES
-    compiled: list[str] = []
-    for where, line in sources:
-        for spelling in _spellings(where, line):
-            try:
-                expression, _ = GitIgnoreSpecPattern.pattern_to_regex(spelling)
-                engine.compile(expression or "", options)
-            except (ValueError, engine.error):  # both quote the line
-                raise ConfigError(f"{where}: not a valid pattern") from None
-            if expression is None:  # git drops such a line without a word
-                raise ConfigError(f"{where}: not a pattern that could match anything")
-            # A name can stand for one group only; with the slash it cannot be part of a name's own pattern.
-            compiled.append(f"(?:{expression.replace('(?P<ps_d>/)', '/')})")
-    try:
-        return engine.compile("|".join(compiled), options)
-    except engine.error:
-        raise ConfigError("exclusion patterns: too many or too large together") from None
-
-
-def _spellings(where: str, line: str) -> Iterable[str]:
-    """Return a pattern as written and folded, both in NFC."""
-    if line.startswith("!"):
-        raise ConfigError(f"{where}: '!' is refused, a rule can only exclude")
-    if len(line) > MAX_PATTERN_CHARACTERS:
-        raise ConfigError(f"{where}: longer than {MAX_PATTERN_CHARACTERS} characters")
-    return dict.fromkeys((unicodedata.normalize("NFC", line), fold(line)))
 
 
 def _storable(text: str) -> str:

@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
 _PASSWORD: Final = (
     r"pass[ _-]?w(?:or)?d|passwort|kennwort|(?<![A-Za-z])(?:root|admin|user|db)pw(?![A-Za-z])|pass[ _-]?(?:phrase|code)|pwd|psk|(?<![A-Za-z0-9+/=])pw(?![A-Za-z0-9+/])|(?<![A-Za-z0-9+/=])pass(?![A-Za-z])"
-    r"|(?-i:(?<=[a-z])(?:Pass|Pw)(?![a-z]))|contrase[ñn]a|(?<![a-z])senha|mot[ _-]de[ _-]passe|(?<![a-z])mdp(?![a-z])|wachtwoord|парол[ьяею]"
-    r"|パスワード|暗証番号|비밀번호|암호|密[ \t]{0,4}[码碼]|口[ \t]{0,4}令(?!牌)|暗[ \t]{0,2}[码碼号]|通行[码碼]|(?<=登[录陆])码|开机码|解锁码"
+    r"|(?-i:(?<=[a-z])(?:Pass|Pw)(?![a-z]))|contrase[ñn]a|(?<![a-z])senha|mot[ _-]de[ _-]passe|(?<![a-z])mdp(?![a-z])|wachtwoord|парол[ьяею]|palavra[ -]passe|(?<![a-z])clave(?:[ ](?:de[ ](?:acceso|la[ ]wifi)|secreta|wifi))?(?![a-z])|zugangscode|(?:wlan|wifi|wi-fi|netzwerk)[ -]?schl[üu]ssel"
+    r"|(?<![a-z])has[łl]o(?![a-z])|[şs]ifre(?:si)?(?![a-z])|(?<![a-z])parola(?![a-z])|l[öo]senord|adgangskode|(?<![a-z])passord|salasana|(?<![a-z])hesl[oa](?![a-z])|jelsz[óo]|m[ậa]t kh[ẩa]u"
+    r"|รหัสผ่าน|كلمة[ ](?:المرور|السر)|סיסמ[הא]|पासवर्ड|kata[ ]sandi|κωδικ[όο]ς|गुप्त[ ]शब्द|code[ ](?:secret|d'acc[èe]s)"
+    r"|パスワード|暗証(?:番号)?|合言葉|비밀번호|패스워드|비번|암호|通[关關]密[语語]|密[ \t]{0,4}[码碼]|口[ \t]{0,4}令(?!牌)|暗[ \t]{0,2}[码碼号]|通行[码碼]|(?<=登[录陆])码|开机码|解锁码"
 )
 _SECRET: Final = (
     r"unseal[ _-]?key(?:[ _-]?\d{1,2})?|secret(?:[ _-]?access)?(?:[ _-]?key)?|(?:private|signing|encryption|encrypt|master|shared|pre[ _-]?shared|account|storage|access|service|wallet|deploy|root"
     r"|session|cipher|crypto?|aes|hmac|webhook|licen[cs]e|security|recovery|instrumentation|subscription|jwt|server|admin|function|host)[ _-]?key(?!word|board|s?tone)"
-    r"|[密秘私金][ \t]{0,4}[钥鑰匙](?![匙])|(?<=应用)秘钥|(?<=加密)串|signature[ _-]?secret"
+    r"|[密秘私金][ \t]{0,4}[钥鑰匙](?![匙])|секретный ключ|приватный ключ|cl[ée] (?:secr[èe]te|priv[ée]e|api)|clave (?:privada|secreta|api)|秘密鍵|비밀[ ]?키|(?<=应用)秘钥|(?<=加密)串|signature[ _-]?secret"
 )
 _TOKEN: Final = r"token|(?<![a-z])bearer|令[ \t]{0,4}牌|凭[证据]|憑證|session[ _-]?cookie|(?<![a-z])jwt|(?<![a-z])sessdata|トークン|토큰"
 _API_KEY: Final = (
@@ -86,7 +88,7 @@ _ATTRIBUTE: Final = (
 _LATER_VALUE: Final = (
     r"""["']?[ \t]{0,4}\n[ \t-]{0,20}["']?value["']?[ \t]{0,4}:[ \t]{0,4}"""  # - name: LABEL / value: value
 )
-_QUALIFIED: Final = r"""[ \t]{1,4}(?:for|of|to|on|in|at|used|de|für|pour|para)[ \t][^\n.:=|;,!?。；，：]{1,40}[:：=]|(?:[ \t]{0,2}[/／&和、+|-][ \t]{0,2}[\w一-鿿]{1,12}){1,3}[ \t]{0,2}[:：=]"""
+_QUALIFIED: Final = r"""[ \t]{1,4}(?:for|of|to|on|in|at|used|de|del|du|für|fuer|zum|zur|vom|pour|para|di|do|da|per|till|til|от|для|к|на)[ \t][^\n.:=|;,!?。；，：]{1,40}[:：=]|(?:[ \t]{0,2}[/／&和、+|-][ \t]{0,2}[\w一-鿿]{1,12}){1,3}[ \t]{0,2}[:：=]"""
 _COPULA: Final = (
     r"""["'`*_)）\]」』]{0,4}(?:[ \t]{1,4}(?:[A-Za-z][\w'-]{0,14}[ \t]{1,4}){0,5}?(?:is|was|are|to|as|became|IS|Is|=|es|ist|lautet|est|é|это)(?:[ \t]{1,4}(?:now|still|currently|been|changed|set|reset|updated|rotated|just|temporarily|back)){0,4}(?:[ \t]{1,4}(?:to|as))?(?:[ \t]?:)?[ \t]{1,4}"""
     r"""|[一-鿿 \t]{0,8}?(?:[是为為叫用即]|改成了?|改[为為]|换成了?|设成了?|设[为為置]|設[为為定]|变成了?|变[为為]|成了|告诉|发你|[:：=→]|は|が|는|은)[ \t]{0,4}(?:[:：][ \t]{0,2})?)"""
@@ -97,14 +99,17 @@ _BARE: Final = r"""[!-~]{1,200}"""
 _QUOTED: Final = r"""(?P<quote>["'`])(?P<quoted>[^"'`\n]{1,400})(?P=quote)"""
 _TRIM_END: Final = ".,;:!?)]}>\"'`|*~&/\\"
 _LINE_REST: Final = 200
-_NEXT_LINE: Final = r"""[\s"'`*_)\]）】」』:：=>-]{0,8}?[ \t]{0,8}\n(?:[ \t>]{0,8}\n)?[ \t>]{0,8}(?:[-*+][ \t]|\d{1,2}[.)][ \t])?[ \t]{0,4}(?:```?\w{0,12}\n[ \t>]{0,8})?[`"'*_]{0,4}(?P<value>[!-~]{4,200})[ \t]{0,8}(?:\n|\Z)"""
+_NEXT_LINE: Final = (
+    r"""(?P<lead>[\s"'`*_)\]）】」』:：=>-]{0,8}?|[^\n]{0,60}?(?:[:：=是为為]|[ \t](?:is|was|ist|est|es|below|following|lautet)|如下|下面|以下)[\s"'`*_)\]）】」』:：=>-]{0,4}?)[ \t]{0,8}"""
+    r"""\n(?:[ \t>]{0,8}\n)?[ \t>]{0,8}(?:[-*+][ \t]|\d{1,2}[.)][ \t])?[ \t]{0,4}(?:```?\w{0,12}\n[ \t>]{0,8})?[`"'*_]{0,4}(?P<value>[!-~]{4,200})[ \t]{0,8}(?:\n|\Z)"""
+)
 _HANZI_LINE: Final = r"[ \t]{0,4}[:：][ \t]{0,4}(?P<value>[一-鿿]{7,24})[ \t]{0,8}(?:\n|\Z)"
 _HANZI_TALK: Final = r"[的了是在见请用需要不可与和或被把等于同忘记设置改重存放找问看发由无空暂待略保密加解钥码令算法输入长短字符位数为以从及其这那该每任何各对]"
-_RANDOM_MINIMUM: Final = {"S": 16, "T": 16, "K": 16, "W": 20}
+_RANDOM_MINIMUM: Final = {"S": 16, "T": 16, "A": 16, "K": 16, "W": 20}
 _CASES: Final = 3
 _SHORTEST: Final = 4
 _PAIR_LABEL: Final = (
-    r"(?i)(?:(?:账|帐)[号户]|用户名?|user(?:name)?|login|account|email|id)[ \t]{0,2}(?:[/／&+、和,|-]|and|or)[ \t]{0,2}(?:密[码碼]|pass(?:word)?|pwd|pw)\b|[账帐]密|账号密码|用户名密码"
+    r"(?i)(?:(?:账|帐)[号户]|用户名?|user(?:name)?|login|account|email|id)[ \t]{0,2}(?:[/／&+、和,|-]|and|or)[ \t]{0,2}(?:密[码碼]|pass(?:word)?|pwd|pw)\b|[账帐]密|zugangsdaten|identifiants|credenciales|账号密码|用户名密码"
     r"|(?<![A-Za-z])(?:creds?|credentials?|logins?)(?![A-Za-z])|登[录陆](?:信息|账号|(?=[:：]))"
 )
 
@@ -113,29 +118,25 @@ _MAYBE: Final = r"[0-9!@#$%^&*]|[A-Za-z]{8}"
 _VERBS: Final = ("pass", "key", "auth", "login", "cred", "creds")
 _STEMS: Final = (
     "pass", "kennwort", "pwd", "psk", "pw", "contrase", "senha", "mdp", "wachtwoord", "парол", "パスワード", "暗証番号",
-    "비밀번호", "암호", "码", "碼", "令", "暗", "secret", "key", "钥", "鑰", "匙", "加密串", "token", "bearer", "凭", "憑", "cookie",
+    "비밀번호", "암호", "비번", "패스워드", "비밀", "合言葉", "語", "语", "has", "ifre", "parola", "senord", "adgangskode", "salasana", "hesl", "jelsz",
+    "t kh", "รหัสผ่าน", "كلمة", "סיסמ", "पासवर्ड", "गुप्त", "kata sandi", "κωδικ", "palavra", "clav", "clé", "cle ", "schl", "zugangscode", "ключ", "秘", "code s", "code d", "码", "碼", "令", "暗", "secret", "key", "钥", "鑰", "匙", "加密串", "token", "bearer", "凭", "憑", "cookie",
     "jwt", "sessdata", "トークン", "토큰", "auth", "授", "访问", "ak=", "ak:", "ak =", "ak :", "sk=", "sk:", "sk =", "sk :", "ak：", "sk：",
     "cred", "login", "密", "登录信息", "登陆信息", "信息",
 )  # fmt: skip
-_PAIR_STEMS: Final = ("pass", "pwd", "pw", "密", "cred", "login", "登录", "登陆")
-_HEADER_STEMS: Final = (
+_PAIR_STEMS: Final = (
+    "zugangsdaten",
+    "identifiants",
+    "credenciales",
     "pass",
+    "pwd",
     "pw",
-    "pin",
-    "码",
-    "碼",
-    "令",
-    "パスワード",
-    "비밀번호",
-    "парол",
-    "contrase",
-    "senha",
-    "secret",
-    "key",
-    "token",
-    "钥",
-    "鑰",
+    "密",
+    "cred",
+    "login",
+    "登录",
+    "登陆",
 )
+_HEADER_STEMS: Final = (*_STEMS, "pin")
 _WINDOW: Final = 48
 
 
@@ -192,6 +193,12 @@ def find_labelled(text: str) -> Iterator[tuple[str, int, int]]:
             rest, shift = _skip_identifier(rest)
         if label.lower() == "key" and compiled(r"[^\W_][ \t]").match(text, max(0, start - 2)):
             kind = "K"  # a key of something: ``高德 key=...``; alone at its line's start it names an entry
+        if label == "KEY" and compiled(r"[A-Z0-9]_").match(text, max(0, start - 2)):
+            kind = "K"  # a variable's name: SERVICE_KEY=...
+        if kind == "T" and compiled(r"(?:[A-Z0-9]_|(?i:auth|access|api)[_ -]?)\Z").search(
+            text, max(0, start - 8), start
+        ):
+            kind = "A"  # a token of something: SERVICE_TOKEN=..., _authToken=..., access token
         length = _value_end(kind, label, rest) if maybe else _hanzi_end(rest)
         if length:
             # The line that matters is the value's: a label may stand two lines above it.
@@ -203,6 +210,7 @@ _RULES: Final = {
     "P": "labelled_password",
     "S": "labelled_secret",
     "T": "labelled_token",
+    "A": "labelled_token",
     "K": "labelled_api_key",
     "W": "labelled_credential",
 }
@@ -269,13 +277,16 @@ def _loose_end(kind: str, label: str, rest: str) -> int:
     for tie in (_COPULA, _SPACE, _ADJACENT) if chinese else (_COPULA, _SPACE):
         match = compiled(tie).match(rest)
         if match and not (tie is _SPACE and label.lower() in _VERBS):
-            for value, quoted, end in _values_at(rest, match.end(), password=kind in "PS"):
+            verb = label.lower() == "pass" and compiled(r"(?:to|as)(?:[ \t]?:)?[ \t]{1,4}\Z").search(match[0])
+            for value, quoted, end in () if verb else _values_at(rest, match.end(), password=kind in "PS"):
                 if _accept(kind, value, firm=quoted and tie is _COPULA, quoted=quoted, chinese=chinese):
                     return end
     match = compiled(_NEXT_LINE).match(rest)
     if match:
         value = match["value"].strip("`\"'*_").rstrip(_TRIM_END) if kind != "P" else match["value"].strip("`\"'")
-        if _accept(kind, value, firm=False, quoted=False, chinese=chinese):
+        # Tied by a colon, or marked as code: more than a word that happens to stand at the end of a wrapped line.
+        firm = compiled(r"[:：=是为為]\W*\Z").search(match["lead"]) is not None or match["value"].startswith("`")
+        if _accept(kind, value, firm=firm or match[0].rstrip()[-1:] == "`", quoted=False, chinese=chinese):
             return match.end("value")
     return 0
 
@@ -298,7 +309,7 @@ def _values_at(rest: str, start: int, *, password: bool) -> Iterator[tuple[str, 
     match = compiled(_BARE).match(rest, begin)
     if match and not opener.endswith(("<", "[", "{")) and not match.group().startswith("-"):
         value = match.group()
-        for stop in ('"', "'", "`", "</", ",'", "|", "<br"):
+        for stop in ('"', "'", "`", "</", ",'", "|", "<br", "](", "]["):
             cut = value.find(stop)
             if cut > 0:
                 value = value[:cut]
@@ -324,7 +335,7 @@ def _accept(kind: str, value: str, *, firm: bool, quoted: bool, chinese: bool) -
         return True
     minimum = _RANDOM_MINIMUM[kind] + (0 if firm or quoted else 4)
     certificate = kind == "W" and value.startswith(("AAAA", "MII"))
-    return not certificate and is_random(value, minimum, hexadecimal=kind != "W", uuid=kind in "SK" and firm)
+    return not certificate and is_random(value, minimum, hexadecimal=kind != "W", uuid=kind in "SKA" and firm)
 
 
 def _is_varied(value: str) -> bool:
@@ -357,7 +368,7 @@ def _find_pairs(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 _HEADER: Final = (
-    r"(?i)\A[\s*_`\"']*(?:[\w/ .()-]{0,20}[ _/-]|(?-i:[一-鿿]{0,8}))?(?:passw(?:or)?ds?|passwort|pwd|pw|pass|passphrase|passcode|pin|密[ \t]{0,4}[码碼]|口[ \t]?令|パスワード|비밀번호|пароль|contraseña|senha|mot de passe"
+    rf"(?i)\A[\s*_`\"']*(?:[\w/ .()-]{{0,20}}(?:[ _/-]|(?=[^\x00-\x7f])))?(?:(?:{_PASSWORD})s?|pin"
     r"|(?P<machine>secrets?|(?:api|access|secret|private|app|auth)[ _-]?(?:key|secret|token)s?|tokens?|[密秘私][钥鑰]|令牌|appsecret|授权码))(?:[ _]?(?:value|值|\(.{0,12}\)))?[\s*_`\"']*\Z"
 )
 _RULE_ROW: Final = r"\A[\s|:+\-=—]*\Z"

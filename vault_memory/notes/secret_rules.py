@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vault_memory.notes import secret_numbers
-from vault_memory.notes.secret_values import is_random, is_token_body
+from vault_memory.notes.secret_values import is_random, is_token_body, wordiness
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,8 @@ PREFIXED: Final = (
     _prefixed("wandb_key", "wandb_v1_ local-", "[A-Za-z0-9_]", 40),
     _prefixed("llama_cloud_key", "llx-", _ALNUM, 40),
     _prefixed("apify_token", "apify_api_", _ALNUM, 30),
+    _prefixed("brave_key", "BSA", _URLSAFE, 27, 29, "random"),
+    _prefixed("cursor_key", "key_", _HEX, 64, 64),
     _prefixed("e2b_key", "e2b_", _HEX, 40),
     _prefixed("mem0_key", "m0-", _ALNUM, 36),
     _prefixed("anyscale_key", "esecret_", _ALNUM, 20),
@@ -106,6 +108,8 @@ PREFIXED: Final = (
     _prefixed("google_oauth", "ya29.", "[A-Za-z0-9_.-]", 30),
     _prefixed("google_oauth", "GOCSPX-", _URLSAFE, 24),
     _prefixed("google_oauth", "1//0", _URLSAFE, 40),
+    _prefixed("aws_session_token", "IQoJb3JpZ2lu FwoGZXIvYXdz FQoGZXIvYXdz FQoDYXdz", "[A-Za-z0-9+/=%]", 80),
+    _prefixed("google_hmac_key", "GOOG1E GOOG", "[A-Z0-9]", 20, 60, "random"),
     _prefixed("aws_bedrock_key", "ABSK bedrock-api-key-", "[A-Za-z0-9+/=]", 90, 400),
     _prefixed("digitalocean_token", "dop_v1_ doo_v1_ dor_v1_", _HEX, 40),
     _prefixed("heroku_key", "HRKU-", _URLSAFE, 36),
@@ -155,7 +159,7 @@ PREFIXED: Final = (
     _prefixed("trello_token", "ATTA", _HEX, 50),
     _prefixed("clickup_token", "pk_", "[0-9]{6,12}_[A-Z0-9]", 30, 34),
     _prefixed("typeform_token", "tfp_", "[A-Za-z0-9_.=-]", 40),
-    _prefixed("dropbox_token", "sl.", "[A-Za-z0-9_=-]", 100, check="random"),
+    _prefixed("dropbox_token", "sl.u. sl.", "[A-Za-z0-9_=-]", 100, 200, check="random"),
     _prefixed("postman_key", "PMAK-", "[a-f0-9-]", 50),
     _prefixed("hubspot_token", "pat-na1- pat-na2- pat-eu1- pat-ap1-", "[0-9a-fA-F-]", 36),
     _prefixed("cal_key", "cal_live_", _HEX, 30),
@@ -201,9 +205,18 @@ FORMATS: Final = (
     Rule("aws_key_id", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), rf"{_LEFT}(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])([A-Z0-9]{{16}})(?![A-Za-z0-9])"),
     Rule("openai_key", ("T3BlbkFJ",), rf"{_LEFT}sk-([A-Za-z0-9_-]{{12,200}}T3BlbkFJ[A-Za-z0-9_-]{{12,200}})"),
     Rule("openai_style_key", ("sk-",), rf"{_LEFT}(?<![A-Za-z0-9]-)sk-(?:[a-z0-9]{{2,12}}-){{0,3}}([A-Za-z0-9_]{{20,200}})(?![A-Za-z0-9_]*-[a-z]{{3}})", "random"),
+    Rule("openai_style_key", ("sk-",), rf"{_LEFT}(?<![A-Za-z0-9]-)sk-([a-z]{{40,64}})(?![A-Za-z0-9_-])", "letters"),
+    Rule("openai_style_key", ("sk-",), rf"{_LEFT}sk-[a-z]{{2,12}}-({_UUID}|[a-z0-9]{{7}}(?:-[a-z0-9]{{7}}){{3}})(?![A-Za-z0-9_-])"),
+    Rule("launchdarkly_key", ("sdk-", "mob-"), rf"{_LEFT}(?:sdk|mob)-({_UUID})(?![A-Za-z0-9_-])"),
+    Rule("deepl_key", (":fx",), rf"{_LEFT}({_UUID}):fx(?![A-Za-z0-9])"),
+    Rule("okta_token", ("SSWS",), r"SSWS[ \t]{1,4}(00[A-Za-z0-9_-]{38,44})"),
+    Rule("mailgun_key", ("-",), rf"{_LEFT}([0-9a-f]{{32}}-[0-9a-f]{{8}}-[0-9a-f]{{8}})(?![A-Za-z0-9-])", "body", "[0-9a-f]{32}-"),
+    Rule("azure_function_key", (".azurewebsites.net",), r"\.azurewebsites\.net/[^\s\"'<>]{0,200}[?&]code=([A-Za-z0-9_=%/+-]{40,120})"),
+    Rule("weather_key", ("appid=", "APPID="), r"(?i)(?<![a-z])appid=([0-9a-f]{32})(?![0-9a-z])"),
+    Rule("kubeconfig_key", ("client-key-data",), r"client-key-data[\"']?:[ \t]{0,4}[\"']?([A-Za-z0-9+/=]{60,6000})"),
     Rule("zhipu_key", (".",), rf"{_LEFT}([0-9a-f]{{32}}\.[A-Za-z0-9]{{16}})(?!\.?[A-Za-z0-9])", "random", _ZHIPU),
     Rule("discord_token", (".",), rf"{_LEFT}(?<![-_])([MNO][\w-]{{22,27}}\.[\w-]{{6}}\.[\w-]{{27,45}})(?![\w-])", "random", _DISCORD),
-    Rule("telegram_token", (":A",), rf"{_LEFT}[0-9]{{8,11}}:(A[A-Za-z0-9_-]{{32,40}})"),
+    Rule("telegram_token", (":A",), rf"(?:{_LEFT}|(?<=/bot))[0-9]{{8,11}}:(A[A-Za-z0-9_-]{{32,40}})"),
     Rule("twilio_key", ("SK",), rf"{_LEFT}SK([0-9a-f]{{32}})(?![A-Za-z0-9])"),
     Rule("mailchimp_key", ("-us",), rf"{_LEFT}([0-9a-f]{{32}})-us[0-9]{{1,2}}(?![0-9])"),
     Rule("airtable_token", ("pat",), rf"{_LEFT}pat[A-Za-z0-9]{{14}}\.([0-9a-f]{{64}})", "body", "[0-9a-f]{64}"),
@@ -214,7 +227,7 @@ FORMATS: Final = (
     Rule("heroku_key", ("heroku", "HEROKU"), rf"(?i)heroku[\w .:=\"'-]{{0,30}}({_UUID})"),
     Rule("onepassword_key", ("A3-",), rf"{_LEFT}A3-([A-Z0-9]{{5,6}}-(?:[A-Z0-9]{{4,12}}-){{3,5}}[A-Z0-9]{{5}})(?![A-Z0-9])"),
     Rule("slack_webhook", ("hooks.slack.com/",), r"hooks\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{30,200})"),
-    Rule("discord_webhook", ("/api/webhooks/",), r"discord(?:app)?\.com/api/webhooks/[0-9]{15,22}/([A-Za-z0-9_-]{40,100})"),
+    Rule("discord_webhook", ("/webhooks/",), r"discord(?:app)?\.com/api/(?:v[0-9]{1,2}/)?webhooks/[0-9]{15,22}/([A-Za-z0-9_-]{40,100})"),
     Rule("teams_webhook", ("webhook.office.com", "logic.azure.com"), r"(?:webhook\.office\.com/webhookb2|logic\.azure\.com(?::443)?/workflows)/([^\s\"'<>)]{40,300})"),
     Rule("google_chat_webhook", ("chat.googleapis.com/",), r"chat\.googleapis\.com/v1/spaces/[\w-]{6,30}/messages\?([^\s\"'<>)]{40,300})"),
     Rule("feishu_webhook", ("/open-apis/bot/",), rf"/open-apis/bot/(?:v2/)?hook/({_UUID}|[0-9A-Za-z]{{30,40}})"),
@@ -262,7 +275,8 @@ LABELLED: Final = (
     Rule("national_id", ("ational", "NINO", "adhaar", "river", "주민", "マイナンバー", "驾照", "社保"),
          rf"(?i)(?:national insurance|nino|aadhaar|driver'?s? licen[cs]e|주민등록번호|マイナンバー|驾驶证|驾照|社保卡?|社会保障){_TIE}(?:号码?)?[\s:：]{{0,3}}([A-Z]{{0,2}} ?[0-9](?:[ -]?[0-9]){{5,14}}[A-Z]?)(?![0-9A-Za-z])", "number"),
     Rule("wallet_key", ("rivate", "RIVATE", "私钥", "私鑰", "etamask", "wallet", "钱包", "錢包"), r"(?i)(?:private[ _-]?key|priv[ _-]?key|私[钥鑰]|metamask|wallet[ _-]?key|钱包|錢包)[^\n]{0,30}?(?<![0-9A-Za-z])(?:0x)?([0-9a-f]{64})(?![0-9a-z])", "body"),
-    Rule("twilio_token", ("wilio",), r"(?i)twilio[^\n]{0,80}?(?:token|secret)[\s:=\"'`是为]{0,6}([0-9a-f]{32})(?![0-9a-z])", "body"),
+    Rule("vault_token", ("ault", "AULT"), r"(?i)vault[\w .:=\"'`-]{0,30}?(?<![A-Za-z0-9.])s\.([A-Za-z0-9]{24})(?![A-Za-z0-9])", "random"),
+    Rule("twilio_token", ("wilio", "WILIO"), r"(?i)twilio[^\n]{0,80}?(?:token|secret)[\s:=\"'`是为]{0,6}([0-9a-f]{32})(?![0-9a-z])", "body"),
     Rule("aws_secret_key", ("aws", "AWS", "ecret", "ECRET", "akid", "AKIA"), r"(?i)(?:aws[^\n]{0,30}(?:secret|key|sk)|secret[ _-]?access[ _-]?key|(?:AKIA|ASIA)[A-Z0-9]{16})[\s:=\"'`|,/]{1,12}(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])", "random", "[A-Za-z0-9+/]{40}"),
     Rule("alibaba_secret", ("LTAI",), r"LTAI[A-Za-z0-9]{12,26}[\s:=\"'`|,/;，；A-Za-z_-]{1,40}?(?<![A-Za-z0-9])([A-Za-z0-9]{30})(?![A-Za-z0-9])", "random"),
     Rule("bearer_token", ("earer", "EARER"), r"(?i)bearer[ \t:=\"'`]{1,4}([A-Za-z0-9._~+/-]{16,400}=*)", "random"),
@@ -280,10 +294,19 @@ LABELLED: Final = (
     Rule("command_password", ("htpasswd", "add_user", "change_password", "chpasswd", "smbclient", "net use", "mc ", "--from-literal", "-passin", "pass:"),
          r"(?:htpasswd[ \t][^\n]{0,80}-\w*b\w*[ \t]+\S{1,80}[ \t]+\S{1,40}[ \t]+|(?:add_user|change_password)[ \t]+\S{1,40}[ \t]+|smbclient[^\n]{0,120}-U[ \t]+[\"']?\S{1,40}?%|net use[^\n]{0,120}/user:\S{1,60}[ \t]+|mc[ \t]+(?:config|alias)[^\n]{0,120}[ \t]\S{3,60}[ \t]+|--from-literal[= ][\"']?[\w.-]{0,40}=|(?<![\w-])pass:)[\"']?(?P<password>[^\s\"'`|]{6,200})", "command"),
     Rule("command_password", ("chpasswd",), r"echo[ \t]+[\"']?[\w-]{1,32}:(?P<password>[^\s\"'`|]{4,100})[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?chpasswd", "command"),
+    Rule("command_password", ("ipmitool", "mosquitto_", "sqlcmd", "evil-winrm", "rdesktop", "cqlsh", "influx", "clickhouse-client", "bcp "),
+         r"(?:ipmitool|mosquitto_\w{3,5}|sqlcmd|evil-winrm|rdesktop|cqlsh|influx|clickhouse-client|bcp)(?=[ \t])[^\n]{0,200}?[ \t](?:-[pP][ =]?|--?pass(?:word)?[ =])[\"']?(?P<password>[^\s\"'`]{4,200})", "command"),
+    Rule("command_password", ("nmcli", "wpa_passphrase", "netsh", "cmdkey", "sqlplus", "ConvertTo-SecureString", "plink", "pscp"),
+         r"(?:nmcli[ \t][^\n]{0,120}?password[ \t]+|wpa_passphrase[ \t]+\S{1,40}[ \t]+|netsh[ \t][^\n]{0,120}?key=|cmdkey[ \t][^\n]{0,120}?/pass:|sqlplus[ \t]+[\w.-]{1,40}/|ConvertTo-SecureString[ \t]+(?:-String[ \t]+)?|(?:plink|pscp)[ \t][^\n]{0,120}?-pw[ \t]+)[\"']?(?P<password>[^\s\"'`@]{4,200})", "command"),
+    Rule("network_password", ("snmp", "SNMP"), r"(?i)snmp(?:-server community|(?:walk|get|set|bulkwalk)[ \t][^\n]{0,60}?-c)[ \t]+[\"']?(?P<password>[^\s\"'`]{6,100})", "command"),
+    Rule("network_password", ("password ", "secret ", "key "), r"(?i)(?<![\w-])(?:password|secret|key-string|key)[ \t]+(?:0|7)[ \t]+(?P<password>[^\s\"'`]{6,100})", "command"),
+    Rule("network_password", ("radius", "tacacs", "RADIUS", "TACACS"), r"(?i)(?:radius|tacacs)(?:-server)?[ \t][^\n]{0,80}?(?<![\w-])key[ \t]+(?:[07][ \t]+)?(?P<password>[^\s\"'`]{6,100})", "command"),
+    Rule("terraform_default", ("variable",), r"(?i)variable[ \t]{1,4}\"[^\"\n]{0,60}(?:password|secret|token|passwd|key)[^\"\n]{0,20}\"\s{0,4}\{[^{}]{0,400}?default\s{0,12}=\s{0,4}\"(?P<password>[^\"\n]{4,200})\"", "command"),
+    Rule("url_credentials", ("jdbc:oracle",), r"jdbc:oracle:\w{2,5}:(?P<user>[\w.-]{1,40})/(?P<password>[^\s@\"'/]{3,100})@/{0,2}(?P<host>[^\s\"'/]{1,200})", "url"),
     Rule("sql_password", ("IDENTIFIED", "identified", "PASSWORD", "password"), r"(?i)(?:identified[ \t]{1,4}(?:with[ \t]{1,4}\S{1,40}[ \t]{1,4})?by|(?:role|user|login)[^\n;]{1,100}?password[ =]|password[ \t]{0,4}\()[ \t]{0,4}[\"'](?P<password>[^\"'\n]{4,120})[\"']", "command"),
     Rule("code_credentials", ("auth", "Auth", "login(", "Credential"), r"(?:auth[ ]?=[ ]?|login|BasicAuth|Credentials?)\([ \t]{0,4}[\"'][^\"'\n]{1,80}[\"'][ \t]{0,4},[ \t]{0,4}[\"'](?P<password>[^\"'\n]{4,120})[\"']", "command"),
     Rule("netrc", ("machine", "default"), r"(?:machine[ \t]+\S{1,120}|default)\s{1,8}login\s{1,8}\S{1,120}\s{1,8}password\s{1,8}(?P<password>\S{4,200})", "command"),
-    Rule("pgpass", (":",), r"(?m):(?:[0-9]{2,5}|\*):[\w.*-]{1,60}:[\w.-]{1,60}:(?P<password>[^\s:]{6,120})[ \t`]{0,4}$", "command"),
+    Rule("pgpass", (":",), r"(?m):(?:[0-9]{2,5}|\*):[\w.*-]{1,60}:[\w.-]{1,60}:(?P<password>[!-9;-~]{6,120})(?=[ \t`]{0,4}(?:$|[^\x00-\x7f]))", "command"),
     Rule("wireguard_key", ("Key", "key"), r"(?i)(?:PrivateKey|PresharedKey|private[ _-]key|preshared[ _-]key)[\"']?[ \t]{0,8}[:=][ \t]{0,8}[\"']?([A-Za-z0-9+/]{42}[A-Za-z0-9+/=]{2})(?![A-Za-z0-9+/=])", "body", "[A-Za-z0-9+/]{42}"),
     Rule("ipsec_psk", ("PSK",), r"(?m)(?::[ \t]{0,4}|(?<![A-Za-z]))PSK[ \t]{1,4}[\"'](?P<password>[^\"'\n]{6,120})[\"']", "command"),
     Rule("xml_rsa_key", ("<RSAKeyValue",), r"<RSAKeyValue>[^\0]{0,3000}?<D>([A-Za-z0-9+/=\s]{40,800})", "body"),
@@ -314,9 +337,15 @@ def _is_card_number(value: str) -> bool:
     return secret_numbers.is_card(_packed(value))
 
 
+def _is_random_letters(value: str) -> bool:
+    return is_token_body(value) and wordiness(value) < _WORDLESS
+
+
+_WORDLESS: Final = 0.4
 CHECKS: Final[dict[str, Callable[[str], bool]]] = {
     "body": is_token_body,
     "random": _is_random_token,
+    "letters": _is_random_letters,
     "none": bool,
     "number": _is_document_number,
     "ssn": _is_social_security_number,

@@ -7,6 +7,8 @@ the value, which callers bound.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import re
 from functools import cache
@@ -50,6 +52,7 @@ _HEX: Final = r"(?i)\A(?:0x)?[0-9a-f]+\Z"
 _TOKEN: Final = r"\A[!-~]+\Z"
 _WORD_RUN: Final = r"[A-Za-z]+"
 _SAMPLE_LEFTOVER: Final = 2
+_UNWORDLY: Final = 0.35
 
 _COMMON_BIGRAMS: Final = frozenset(
     ["th", "he", "in", "er", "an", "re", "nd", "at", "on", "nt", "ha", "es", "st", "en", "ed", "to", "it", "ou", "ea", "hi", "is", "or", "ti", "as", "te", "et", "ng", "of", "al", "de", "se", "le", "sa", "si", "ar", "ve", "ra", "ld", "ur", "ro", "ri", "io", "ic", "ne", "me", "li", "ll", "ch", "ma", "om", "be", "ce", "co", "ta", "ho", "el", "no", "ac", "ct", "us", "il", "la", "ly", "ec", "ns", "ot", "un", "ai", "ss", "ee", "di", "tr", "lo", "ge", "ut", "ge", "em", "ir", "id", "so", "pe", "po", "wh", "pr", "sh", "ol", "wi", "ul", "ow", "ni", "ad", "ay", "am", "ie", "im", "ts", "mo", "ca", "ev", "ex", "ke", "mp", "ag", "pa", "ap", "ci", "fo", "fr", "ig", "do", "op", "su", "ga", "rs", "ei", "up", "mi", "ck", "tt", "pl", "cl", "gr", "gh", "ab", "bl", "br", "cr", "cu", "da", "dr", "ef", "eg", "ep", "fi", "ff", "fe", "ft", "gi", "go", "gu", "ks", "ki", "lu", "lt", "ms", "mb", "mu", "na", "nc", "nk", "nu", "oa", "ob", "od", "oi", "oo", "os", "ov", "pi", "pp", "pt", "qu", "rd", "rk", "rm", "rn", "rt", "ru", "rv", "rl", "sc", "sk", "sl", "sp", "sw", "sy", "tu", "tw", "ty", "ub", "ua", "ud", "ue", "ug", "ui", "um", "va", "vi", "wa", "we", "wo", "ys"]
@@ -86,9 +89,8 @@ def is_placeholder(value: str) -> bool:
     if len(set(value)) <= max(2, len(value) // 10) or compiled(_SAMPLE).search(value):
         return True
     # A value that names itself stands for one: ``shop_password``, ``my-secret-2``.
-    return (
-        compiled(r"(?i)passw(?:or)?d|secret").search(value) is not None or is_reference(value) or is_sample_word(value)
-    )
+    names_itself = compiled(r"(?i)passw(?:or)?d|secret").search(value) is not None and not _is_drawn(_leftover(value))
+    return names_itself or is_reference(value) or is_sample_word(value) or _encodes_sample(value)
 
 
 def is_sample_word(value: str) -> bool:
@@ -98,8 +100,36 @@ def is_sample_word(value: str) -> bool:
         return True
     if not any(map(str.isalpha, lowered)):
         return False
-    rest = _sample_word_pattern().sub("", lowered)
-    return rest != lowered and sum(map(str.isalpha, rest)) <= _SAMPLE_LEFTOVER
+    rest = _leftover(value)
+    letters = sum(map(str.isalpha, rest))
+    # Two letters beside digits were put behind the word to make it hard to guess: ``hunter2Xk9``.
+    made = letters == _SAMPLE_LEFTOVER and any(map(str.isdigit, rest)) and len(rest.strip("-_.")) > _SAMPLE_LEFTOVER + 1
+    return rest != lowered and letters <= _SAMPLE_LEFTOVER and not made
+
+
+def _leftover(value: str) -> str:
+    """Give what is left of a value without the sample words in it, in lower case."""
+    return _sample_word_pattern().sub("", value.lower())
+
+
+def _is_drawn(rest: str) -> bool:
+    return (
+        any(map(str.isdigit, rest)) and sum(map(str.isalpha, rest)) > _SAMPLE_LEFTOVER and wordiness(rest) < _UNWORDLY
+    )
+
+
+def _encodes_sample(value: str) -> bool:
+    """Tell whether a value is base64 of talk about a secret, as in manuals: ``bm90IG15IHJlYWwgcGFzc3dvcmQ=``."""
+    if len(value) % 4 or not compiled(r"[A-Za-z0-9+/]{8,400}={0,2}\Z").match(value):
+        return False
+    try:
+        text = base64.b64decode(value).decode("ascii")
+    except (binascii.Error, ValueError):
+        return False
+    word = text.rpartition(":")[2].strip()
+    return text.isprintable() and (
+        compiled(r"(?i)passw(?:or)?d|secret|example|sample").search(text) is not None or is_sample_word(word)
+    )
 
 
 def is_reference(value: str) -> bool:
@@ -134,10 +164,10 @@ def is_password(value: str, *, firm: bool = True) -> bool:
     if not (lower or upper) or not (digits or mixed or (not marks and size >= 12)) or is_placeholder(value):
         return False
     if compiled(_TECHNICAL).match(value):
-        return _is_random_word(value)
+        return _is_random_word(value) or _is_motley(value)
     if digits:
         enough = bool(marks) or mixed or (digits >= 2 and (firm or size >= 8))
-        return enough and not _is_identifier(value)
+        return enough and (not _is_identifier(value) or (firm and mixed and bool(marks)))
     if marks & set("!@#$%^&*"):
         return size >= 8 and not marks & set("=?/<>()[]{}\\|") and wordiness(value) < 1
     return not marks and _is_random_word(value)
@@ -148,6 +178,13 @@ def _is_identifier(value: str) -> bool:
     if not compiled(r"\A[A-Za-z]+(?:[-_./:][A-Za-z]+)*[-_./:]?v?\d{1,2}\Z").match(value):
         return compiled(r"\A[a-z]+(?:[-_/.][a-z0-9]+){2,}\Z").match(value) is not None and wordiness(value) > 0.6
     return wordiness(value) > 0.6
+
+
+def _is_motley(value: str) -> bool:
+    """Tell ``Xk9mQ2vLp7w`` from ``SHA256withRSA``: every other character is of another kind than the one before."""
+    kinds = ["d" if char.isdigit() else "u" if char.isupper() else "l" if char.islower() else "m" for char in value]
+    turns = sum(a != b for a, b in pairwise(kinds))
+    return len(value) >= 8 and set("dul") <= set(kinds) and kinds.count("d") > 1 and turns > len(value) / 2
 
 
 def _is_random_word(value: str) -> bool:

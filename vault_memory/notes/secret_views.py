@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from vault_memory.notes.secret_values import compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MAX_DECODED_CHARACTERS: Final = 4 * 1024 * 1024
 MAX_DEPTH: Final = 2
@@ -44,6 +44,7 @@ _CONTROL: Final = (
     r"|\x1b[ -/]*[0-~]?|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufdd0-\ufdef\ue000-\uf8ff\U000f0000-\U0010ffff]"
 )
 _TAG_OFFSET: Final = 0xE0000
+_SELECTOR_OFFSET, _SELECTOR_FIRST = 0x100, 16
 _CONFUSABLES: Final = str.maketrans(
     "АВЕЅЗІЈКМНОРСТУХЬЫаеіјорсухѕһԁԛԝвкмнтгпԍьΑΒΕΖΗΙΚΜΝΟΡΤΥΧαβγεικνορτυχωϲϳᎪᏴᏟᎬᎻᎫᏦᏞᎷᏢᏚᎢᏙᏔᏃՏօսհոցɑɡɩʀɪʏıȷɴᴀᴄᴅᴇᴊᴋᴍᴏᴘᴛᴜᴠᴡᴢℓ‐‑‒–—−﹣ꞏ․∶꞉ˑ＿",
     "ABES3IJKMHOPCTYXbIaeijopcyxshdqwbkmhtrngbABEZHIKMNOPTYXaBYeiKvopTuxwcjABCEHJKLMPSTVWNSouhnga"
@@ -51,18 +52,43 @@ _CONFUSABLES: Final = str.maketrans(
 )
 _ENTITY: Final = r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,24});?"
 _ESCAPE: Final = r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~]))"
-_INLINE: Final = (
-    "a|abbr|b|big|code|del|dfn|em|font|i|ins|kbd|label|mark|nobr|q|s|samp|small|span|strike|strong|sub|sup|tt|u|var|wbr"
+_BLOCK: Final = (
+    "address|article|aside|blockquote|br|caption|center|dd|details|dir|div|dl|dt|fieldset|figcaption|figure|footer|form|h[1-6]|header|hr|legend|li"
+    "|main|menu|nav|ol|optgroup|option|p|pre|section|select|summary|table|tbody|tfoot|thead|tr|ul"
 )
-_BLOCK: Final = "blockquote|br|dd|details|div|dl|dt|h[1-6]|hr|li|ol|p|pre|section|summary|table|tbody|thead|tr|ul"
+_ELEMENT: Final = (
+    "a|abbr|acronym|area|audio|b|bdi|bdo|big|button|canvas|cite|code|col|colgroup|data|datalist|del|dfn|em|embed|font|i|iframe|img|input|ins|kbd|label|link"
+    "|map|mark|meta|meter|nobr|noscript|object|output|param|picture|progress|q|rb|rp|rt|rtc|ruby|s|samp|slot|small|source|span|strike|strong|sub|sup|svg"
+    "|template|textarea|time|track|tt|u|use|var|video|wbr"
+)
+_ATTRIBUTES: Final = r"(?:\s[^<>]{0,400})?/?"
+_TOKEN_SIGN: Final = "[A-Za-z0-9_+/=.-]"
+# What a renderer shows nothing of. A tag of a name that is no element's is one only inside of a word: elsewhere it
+# is a placeholder such as <token>.
 _MARKUP: Final = (
-    rf"(?i)<!--[^<>\n]{{0,400}}-->|<(?:style|script)\b[^<>\n]{{0,200}}>[^<>\n]{{0,400}}</(?:style|script)\s{{0,9}}>|</?(?:{_INLINE})(?:\s[^<>\n]{{0,200}})?/?>"
-    rf"|(?P<cell></?t[dh](?:\s[^<>\n]{{0,200}})?>)|(?P<block></?(?:{_BLOCK})(?:\s[^<>\n]{{0,200}})?/?>)"
-    r"|(?P<link>!?\[\[(?:[^\[\]|\n]{0,200}\|)?|\]\])|\*{1,3}|~~|==(?=[^=\s])|`{1,3}"
+    rf"(?i)(?P<cell></?t[dh]{_ATTRIBUTES}>)|(?P<block></?(?:{_BLOCK}){_ATTRIBUTES}>)|</?(?:{_ELEMENT}){_ATTRIBUTES}>"
+    rf"|(?<={_TOKEN_SIGN})</?[a-z][a-z0-9:-]{{0,30}}{_ATTRIBUTES}>(?={_TOKEN_SIGN})|<[!?][a-z\[/][^<>]{{0,400}}>|\]\]>"
+    r"|!\[\[[^\[\]\n]{0,200}\]\]|(?P<link>\[\[(?:[^\[\]|\n]{0,200}\|)?|\]\])|\^?\[\^[^\[\]\s]{1,80}\]|\^\[[^\[\]\n]{0,200}\]"
+    r"|!\[[^\[\]\n]{0,200}\](?:\([^()\n]{0,400}\)|\[[^\[\]\n]{0,80}\])"
+    r"|(?<!\])\[(?P<shown>[^\[\]\n]{0,200})\](?:\((?![^()\n]{0,400}(?:[?&#]|://[^()/@]{0,100}:[^()@]{0,100}@))[^()\n]{0,400}\)|\[[^\[\]\n]{0,80}\])"
+    r"|\*{1,3}|~~|==(?=[^=\s])|`{1,3}|(?<=[A-Za-z0-9_])(?:\$\$?|[~^]|\+\+|\|\||%%)(?=[A-Za-z0-9_])"
 )
+# Openers of what is hidden down to its end, however far that is.
+_HIDDEN: Final = (
+    ("<!--", "-->"),
+    ("%%", "%%"),
+    ("<style", "</style>"),
+    ("<script", "</script>"),
+    ("<template", "</template>"),
+)
+_HIDDEN_OPENER: Final = "|".join(re.escape(opener) for opener, _ in _HIDDEN)
+_SPACES: Final = r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
+_GAP_OF_BLOCKS, _GAP_OF_SPACES = "\x0b", "\x0c"
+_MARKS_ON_ASCII: Final = r"(?<=[!-~])[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
 _PERCENT: Final = r"(?:%[0-9A-Fa-f]{2})+"
 _JOIN: Final = (
-    r"(?<=[A-Za-z0-9+/=_.:@-])[ \t]{0,40}\\?[ \t]{0,8}\n[ \t>]{0,40}(?=[A-Za-z0-9+/=_.@-])(?![a-z]{2,12}[_-]|eyJ|A[KS]IA|AIza|SG\.|[a-z+]{3,14}://)"
+    r"(?<=[A-Za-z0-9+/=_.-])[\x0b\x0c]{1,40}(?=[A-Za-z0-9+/=_.-])"
+    r"|(?<=[A-Za-z0-9+/=_.:@-])[ \t\x0b\x0c]{0,40}\\?[ \t]{0,8}\n[ \t>\x0b\x0c]{0,40}(?=[A-Za-z0-9+/=_.@-])(?![a-z]{2,12}[_-]|eyJ|A[KS]IA|AIza|SG\.|[a-z+]{3,14}://)"
     r"""|["'`][ \t]{0,20}(?:\\?\n[ \t>]{0,40})?(?:\+|\.{1,2}|\|\||&|<>)?[ \t]{0,20}(?:\\?\n[ \t>]{0,40})?[fFrRbBuU]{0,2}["'`]"""
 )
 _BLOB: Final = r"[A-Za-z0-9+/_-]{20,}={0,2}"
@@ -74,6 +100,7 @@ _REVERSED_ENDS: Final = (
 )  # fmt: skip
 _TOKEN: Final = r"[A-Za-z0-9_.-]{24,}"
 _PRINTABLE_SHARE: Final = 0.97
+_LEAST_UTF16: Final = 8
 _NFKC_GROWTH: Final = 4096
 
 
@@ -131,11 +158,24 @@ def views(text: str) -> Iterator[View]:
             current = changed
             yield View(name, current)
     base = View("plain", current)
-    joined = _join(current)
+    tight = _tight(text)
+    joined = _join(current if tight is None else tight)
     if joined.crossing:
         yield joined
     yield from _reversed_tokens(base)
     yield from _decoded(base)
+    if tight is not None:
+        yield from _decoded(joined)
+
+
+def _tight(text: str) -> str | None:
+    """Read a text once more with its odd spaces and line breaks marked as such; None where it has none of them."""
+    current = _unescape_entities(_strip_invisible(text))
+    spaced = current if current.isascii() else compiled(_SPACES).sub(_GAP_OF_SPACES, current)
+    broken = _strip_markup(_fold(spaced), gap=_GAP_OF_BLOCKS)
+    if _GAP_OF_BLOCKS not in broken and _GAP_OF_SPACES not in broken:
+        return None
+    return _unquote_percent(broken)
 
 
 def _strip_invisible(text: str) -> str:
@@ -147,6 +187,8 @@ def _strip_invisible(text: str) -> str:
 
 def _tag_to_ascii(match: re.Match[str]) -> str:
     code = ord(match.group()) - _TAG_OFFSET
+    if code >= _SELECTOR_OFFSET:  # variation selectors, each of which can carry a byte
+        code -= _SELECTOR_OFFSET - _SELECTOR_FIRST
     return chr(code) if 0x20 <= code < 0x7F else ""
 
 
@@ -161,7 +203,15 @@ def _nfkc(text: str) -> str:
 
 
 def _fold_confusables(text: str) -> str:
-    return text if text.isascii() else text.translate(_CONFUSABLES)
+    """Fold look-alike letters, and take the marks off ASCII letters: kana and Hangul keep theirs."""
+    if text.isascii():
+        return text
+    bare = compiled(_MARKS_ON_ASCII).sub("", unicodedata.normalize("NFD", text))
+    return unicodedata.normalize("NFC", bare).translate(_CONFUSABLES)
+
+
+def _fold(text: str) -> str:
+    return text if text.isascii() else _fold_confusables(_nfkc(text))
 
 
 def _unescape_entities(text: str) -> str:
@@ -172,16 +222,74 @@ def _unescape_entities(text: str) -> str:
     return text
 
 
+def _read_entities(text: str) -> str:
+    read = _unescape_entities(text)
+    return text if read == text else _fold(read)
+
+
 def _entity(match: re.Match[str]) -> str:
     from html import unescape  # noqa: PLC0415 - its table of names is loaded only where an entity stands
 
     return unescape(match.group()).replace("\n", " ").replace("\r", " ")
 
 
-def _strip_markup(text: str) -> str:
+def _strip_markup(text: str, gap: str = " ") -> str:
+    """Take away what is not shown; the line breaks in it move to the end of their line, so that lines keep theirs.
+
+    Args:
+        text: The text.
+        gap: What stands for the end of a block or a line.
+    """
     if "\\" in text:
         text = compiled(_ESCAPE).sub(_unescape_character, text)
-    return compiled(_MARKUP).sub(_drop_markup, text)
+        text = _fold(_strip_invisible(text))
+    text = _drop(text, _hidden_spans(text))
+    gaps = {"cell": "|", "block": gap}
+
+    def spans() -> Iterator[tuple[int, int, str]]:
+        for match in compiled(_MARKUP).finditer(text):
+            shown = match["shown"]
+            yield match.start(), match.end(), gaps.get(str(match.lastgroup), "") if shown is None else shown
+
+    return _drop(text, spans())
+
+
+def _hidden_spans(text: str) -> Iterator[tuple[int, int, str]]:
+    """Find comments, styles and scripts: start, end, nothing."""
+    if "<" not in text and "%%" not in text:
+        return
+    ends, unclosed, position = dict(_HIDDEN), set[str](), 0
+    for match in compiled(_HIDDEN_OPENER, re.IGNORECASE).finditer(text):
+        opener = match.group().lower()
+        if match.start() < position or opener in unclosed:
+            continue
+        # An HTML comment may be nothing but its opener: <!-->.
+        end = compiled(r"-?>").match(text, match.end()) if opener == "<!--" else None
+        end = end or compiled(re.escape(ends[opener]), re.IGNORECASE).search(text, match.end())
+        if end is None:
+            unclosed.add(opener)
+            continue
+        position = end.end()
+        yield match.start(), position, ""
+
+
+def _drop(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    """Put something shorter for some spans; line breaks that are lost in one come before the next that is kept."""
+    parts: list[str] = []
+    end = owed = 0
+    for start, stop, instead in spans:
+        kept = text[end:start]
+        if owed and "\n" in kept:
+            head, _, tail = kept.partition("\n")
+            kept, owed = f"{head}{chr(10) * owed}\n{tail}", 0
+        parts += (kept, instead)
+        owed += text.count("\n", start, stop)
+        end = stop
+    kept = text[end:]
+    if owed:
+        head, mark, tail = kept.partition("\n")
+        kept = f"{head}{chr(10) * owed}{mark}{tail}"
+    return "".join([*parts, kept])
 
 
 def _unescape_character(match: re.Match[str]) -> str:
@@ -190,17 +298,11 @@ def _unescape_character(match: re.Match[str]) -> str:
     return " " if char in "\n\r" else char
 
 
-def _drop_markup(match: re.Match[str]) -> str:
-    if match.lastgroup is None:
-        return ""
-    return {"cell": "|", "block": " "}.get(match.lastgroup, "")
-
-
 def _unquote_percent(text: str) -> str:
     for _ in range(MAX_DEPTH):
         if "%" not in text or not compiled(_PERCENT).search(text):
             break
-        text = compiled(_PERCENT).sub(_unquote, text)
+        text = _fold(_strip_invisible(compiled(_PERCENT).sub(_unquote, text)))
     return text
 
 
@@ -212,7 +314,7 @@ _STEPS: Final[tuple[tuple[str, Callable[[str], str]], ...]] = (
     ("invisible", _strip_invisible),
     ("nfkc", _nfkc),
     ("confusables", _fold_confusables),
-    ("entities", _unescape_entities),
+    ("entities", _read_entities),
     ("markup", _strip_markup),
     ("percent", _unquote_percent),
 )
@@ -242,7 +344,7 @@ def _reversed_tokens(view: View) -> Iterator[View]:
 
 
 def _decoded(view: View) -> Iterator[View]:
-    """Decode base64 and hexadecimal text, and once more what that gives."""
+    """Decode base64 and hexadecimal text, and once more what that gives; read each as a note is read."""
     spent = 0
     for _ in range(MAX_DEPTH):
         pieces: list[tuple[str, int]] = []
@@ -259,6 +361,15 @@ def _decoded(view: View) -> Iterator[View]:
             return
         view = deeper[0]
         yield view
+        read = [(_read(piece), line) for piece, line in pieces]
+        yield from _from_pieces("base64, read", [pair for pair, old in zip(read, pieces, strict=True) if pair != old])
+
+
+def _read(text: str) -> str:
+    """Take a text through all steps."""
+    for _, step in _STEPS:
+        text = step(text)
+    return text
 
 
 def _decode(blob: str, *, hexadecimal: bool) -> str:
@@ -270,6 +381,9 @@ def _decode(blob: str, *, hexadecimal: bool) -> str:
         blob = blob[: len(blob) - (len(blob) % 4 == 1)]
         data = base64.b64decode(blob + "=" * (-len(blob) % 4))
     head = data[:64]
+    if len(data) >= _LEAST_UTF16 and not any(head[1::2]) and all(head[::2]):
+        data = data[: len(data) // 2 * 2].decode("utf-16-le", "replace").encode()  # as PowerShell encodes a command
+        head = data[:64]
     # Most blobs are digests, pictures and words: four in five are told by their first bytes.
     if sum(byte < 9 or 13 < byte < 32 or byte == 127 for byte in head) > len(head) * (1 - _PRINTABLE_SHARE):
         return ""

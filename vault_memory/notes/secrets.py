@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from vault_memory.notes.secret_rules import Rule
 
-RULES_VERSION: Final = "1"
+RULES_VERSION: Final = "2"
 """Raise this with every change to rules, labels, values or views: stored notes are then scanned again."""
 
 BUDGET_RULE: Final = "decode_budget"
@@ -194,7 +194,8 @@ def _is_url_with_password(match: re.Match[str]) -> bool:
 
 
 def _is_command_password(match: re.Match[str]) -> bool:
-    password = match["password"].rstrip("\\;,)|")
+    # Chinese goes on without a space: what is behind the ASCII run is the sentence.
+    password = compiled(r"[^!-~].*").sub("", match["password"]).rstrip("\\;,)|")
     return (
         password not in match[0][: match.start("password") - match.start()].split()
         and is_password(password)

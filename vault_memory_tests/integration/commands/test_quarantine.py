@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from vault_memory.adapters import server
 from vault_memory.cli import cli
-from vault_memory.commands.erase import TABLES, erase
+from vault_memory.commands.erase import TABLES
 from vault_memory.errors import QueryError
 from vault_memory_tests.fixtures.installation import Installation
 from vault_memory_tests.fixtures.postgres import PostgresServer, test_home
@@ -56,9 +56,11 @@ def test_the_life_of_a_false_alarm(installation: Installation, monkeypatch: pyte
 
 
 def test_erasure_rewrites_the_files_of_deleted_rows(
-    installation: Installation, postgres_server: PostgresServer
+    installation: Installation, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleted text lies in the table's file until it is written anew; afterwards it is in no file of the database."""
+    """Deleted text lies in the table's file until ``doctor --erase``; afterwards it is in no file of the database."""
+    for name, value in installation.environment.items():
+        monkeypatch.setenv(name, value)
     word = "zanzibar-heliotrope-quartermaster"
     installation.vault.write("01_Projects/a.md", NOTE)
     installation.vault.write(HELD, f"# Gone\n\nThe word is {word}.\n")
@@ -71,10 +73,11 @@ def test_erasure_rewrites_the_files_of_deleted_rows(
                            LIMIT 1 RETURNING 1""")  # fmt: skip
     assert word.encode() in _files(postgres_server, installation)
 
-    done = erase(installation.settings)
+    said = CliRunner().invoke(cli, ["doctor", "--erase", "--json"])
 
-    assert (TABLES, 1, True) == (done.tables, done.staged, done.wal_recycled)
-    assert 0 < done.bytes_after <= done.bytes_before
+    done = json.loads(said.output)["erased"]
+    assert (list(TABLES), 1, True) == (done["tables"], done["staged"], done["wal_recycled"])
+    assert 0 < done["bytes_after"] <= done["bytes_before"]
     assert word.encode() not in _files(postgres_server, installation)
     assert [("01_Projects/a.md",)] == rows(installation, "SELECT id FROM memory_primary")
     assert [] == rows(installation, "SELECT 1 FROM embedding_stage")

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vault_memory.errors import ConfigError
-from vault_memory.notes import exclusion
-from vault_memory.notes.exclusion import Ruleset, compile_ruleset, fold, read_ignore_file
+from vault_memory.notes import exclusion, patterns
+from vault_memory.notes.exclusion import Ruleset, compile_ruleset, fold
 from vault_memory.notes.frontmatter import split_front_matter
 from vault_memory.notes.model import ExclusionReason
 from vault_memory.notes.paths import NotePath
+from vault_memory.notes.patterns import read_ignore_file
 from vault_memory.settings import ScanSettings
 
 EVERYWHERE = ScanSettings(
@@ -162,18 +163,60 @@ def test_patterns_read_as_git_reads_them(line, path, is_out):
     assert (ExclusionReason.PATTERN if is_out else None) == judge(rules, path)
 
 
+REFUSED = ["!drafts/ok.md", "[abc", "[z-a]", "trailing\\", "/", "x" * 1001]
+
+
 @pytest.mark.parametrize("where", ["settings", "file"])
-@pytest.mark.parametrize("line", ["!private/ok.md", "[abc", "[z-a]", "trailing\\", "/", "x" * 1001])
+@pytest.mark.parametrize("line", REFUSED)
 def test_row_18_a_rule_that_includes_or_does_not_parse_is_refused_by_its_number(where, line):
-    """A negation or a broken pattern stops the run; the message names the line and never quotes it."""
-    scan = EVERYWHERE if where == "file" else replace(EVERYWHERE, exclude_patterns=("ok", "# note", line))
-    text = f"ok\r\n# note\r\n{line}\r\n" if where == "file" else None
-    with pytest.raises(ConfigError) as caught:
-        compile_ruleset(scan, text)
+    """The line is named and never quoted, the others hold, and only a negation holds no new note back."""
+    scan = EVERYWHERE if where == "file" else replace(EVERYWHERE, exclude_patterns=("ok", "# note", line, "drafts/"))
+    text = f"ok\r\n# note\r\n{line}\r\ndrafts/\r\n" if where == "file" else None
+    rules = compile_ruleset(scan, text)
+    (problem,) = rules.problems
     expected = ".vaultmemoryignore, line 3" if where == "file" else "scan.exclude_patterns, entry 3"
-    assert str(caught.value).startswith(f"{expected}: ")
-    assert "ok.md" not in str(caught.value)
-    assert caught.value.__cause__ is None
+    assert str(problem).startswith(f"{expected}: ")
+    assert "ok.md" not in str(problem)
+    assert (() if line.startswith("!") else (problem,)) == rules.holding
+    assert ExclusionReason.PATTERN == judge(rules, "drafts/ok.md")
+    assert ExclusionReason.PATTERN == judge(rules, "a/ok/b.md")
+    assert judge(rules, "a/b.md") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "is_out"),
+    [
+        ("drafts/[2026", "drafts/2026.md", True),
+        ("drafts/[2026", "other/2026.md", False),
+        ("[abc].md [", "[abc].md [", True),
+        ("diary\\", "my/diary", True),
+        ("diary\\", "my/diary-2026/a.md", True),
+        ("diary\\", "my/dairy.md", False),
+        ("Priv\udce9/", "privé/a.md", True),
+        ("a" * 1001, "a" * 1001 + ".md", True),
+        ("/", "a.md", False),
+    ],
+)
+def test_the_widest_reading_of_a_broken_pattern_holds(line, path, is_out):
+    """What begins as the broken line does is out, and so is a name of exactly its letters."""
+    rules = compile_ruleset(EVERYWHERE, line)
+    assert rules.holding
+    assert (ExclusionReason.PATTERN if is_out else None) == judge(rules, path)
+
+
+@given(
+    valid=st.lists(st.sampled_from(["drafts/", "*.tmp.md", "/top", "a/**/z.md"]), max_size=4),
+    broken=st.lists(st.sampled_from(REFUSED) | st.text(max_size=12), max_size=3),
+    path=st.sampled_from(["drafts/a.md", "x/drafts/b.md", "b.tmp.md", "top/c.md", "a/q/z.md", "free/d.md"]),
+)
+def test_a_broken_rule_never_lets_in_what_a_valid_one_keeps_out(valid, broken, path):
+    """Whatever else stands in the file, in whatever order, a valid rule holds, and the worker comes to the same id."""
+    alone = judge(compile_ruleset(EVERYWHERE, "\n".join(valid)), path)
+    for lines in ([*valid, *broken], [*broken, *valid]):
+        rules = compile_ruleset(EVERYWHERE, "\n".join(lines))
+        assert alone is None or judge(rules, path) is not None
+        again = pickle.loads(pickle.dumps(rules))
+        assert (rules.id, judge(rules, path)) == (again.id, judge(again, path))
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 8 + "*b", "*a" * 200 + "b", "**/" * 200 + "b", "?" * 300 + "b"])
@@ -188,11 +231,12 @@ def test_row_19_a_crafted_glob_returns_at_once(pattern):
 
 def test_a_thousand_patterns_compile_and_the_next_one_is_refused():
     """The size of a rule file is bounded in lines."""
-    lines = [f"*{number}*x*/**/y{number}/" for number in range(exclusion.MAX_PATTERNS)]
+    lines = [f"*{number}*x*/**/y{number}/" for number in range(patterns.MAX_PATTERNS)]
     rules = compile_ruleset(ScanSettings(roots=(".",)), "\n".join(lines))
     assert ExclusionReason.PATTERN == judge(rules, "a999bxc/q/y999/n.md")
-    with pytest.raises(ConfigError, match="more than 1000"):
-        compile_ruleset(ScanSettings(), "\n".join([*lines, "z"]))
+    longer = compile_ruleset(ScanSettings(roots=(".",)), "\n".join([*lines, "z"]))
+    assert [f".vaultmemoryignore, line {patterns.MAX_PATTERNS + 1}"] == [one.where for one in longer.holding]
+    assert ExclusionReason.PATTERN == judge(longer, "a999bxc/q/y999/n.md")
 
 
 def test_the_ignore_file_may_have_a_mark_windows_line_ends_comments_and_blanks():
@@ -201,11 +245,36 @@ def test_the_ignore_file_may_have_a_mark_windows_line_ends_comments_and_blanks()
     assert ("drafts/", "*.tmp.md") == rules.ignore_lines
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfea\x00", b"\xe9t\xe9/", b"x\n" * 40_000])
-def test_an_ignore_file_that_cannot_be_read_stops_the_run(data):
-    """Rules that cannot be read must not count as no rules."""
-    with pytest.raises(ConfigError, match="vaultmemoryignore"):
-        read_ignore_file(data)
+@pytest.mark.parametrize(
+    ("data", "trouble"),
+    [
+        (b"drafts/\n\xe9t\xe9/\n", ".vaultmemoryignore, line 2: not UTF-8"),
+        (b"drafts/\n\xff\xfe\n", ".vaultmemoryignore, line 2: not UTF-8"),
+        (b"drafts/\n" + b"x\n" * 40_000, ".vaultmemoryignore: larger than 64 KiB"),
+        (b"drafts/\n" + b"y" * 70_000, ".vaultmemoryignore: larger than 64 KiB"),
+    ],
+)
+def test_an_ignore_file_that_cannot_be_read_whole_holds_as_far_as_it_can(data, trouble):
+    """What can be read of it counts, what is wrong is named, and new notes wait."""
+    rules = compile_ruleset(EVERYWHERE, read_ignore_file(data))
+    assert trouble == str(rules.holding[0])
+    assert ExclusionReason.PATTERN == judge(rules, "a/drafts/b.md")
+    assert rules.id == pickle.loads(pickle.dumps(rules)).id
+
+
+def test_an_ignore_file_that_is_no_file_holds_new_notes_and_has_an_id_of_its_own():
+    """A link or a folder in its place is not the same as no rules."""
+    rules = compile_ruleset(EVERYWHERE, None, "not a regular file")
+    assert [".vaultmemoryignore: not a regular file"] == [str(problem) for problem in rules.holding]
+    assert compile_ruleset(EVERYWHERE, None).id != rules.id
+    assert rules.id == pickle.loads(pickle.dumps(rules)).id
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_an_ignore_file_in_utf16_is_read_by_its_mark(encoding):
+    """What some Windows editors write."""
+    data = "\ufeff私人/\n".encode(encoding)
+    assert "私人/\n" == read_ignore_file(data)
 
 
 def test_an_ignore_file_is_read_as_utf8_without_its_mark():
@@ -221,15 +290,29 @@ def test_an_ignore_file_is_read_as_utf8_without_its_mark():
         ScanSettings(roots=("/etc",)),
         ScanSettings(roots=("a/../..",)),
         ScanSettings(roots=("a\\b",)),
-        ScanSettings(exclude_directories=("a/b",)),
-        ScanSettings(exclude_directories=(" ",)),
-        ScanSettings(exclude_keywords=("",)),
     ],
 )
-def test_a_setting_that_cannot_mean_anything_is_refused(scan):
-    """A typing mistake in a rule is an error, not a rule that never matches."""
+def test_a_root_that_cannot_mean_anything_is_refused(scan):
+    """A typing mistake in what lets notes in is an error; nothing was hidden by it."""
     with pytest.raises(ConfigError, match=r"^scan\."):
         compile_ruleset(scan, None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "entries", "hidden"),
+    [
+        ("exclude_directories", ("Diary", "Areas/Health"), ["diary/a.md", "x/areas/health/b.md"]),
+        ("exclude_directories", ("Diary", " "), ["diary/a.md"]),
+        ("exclude_keywords", ("salary", ""), ["a/salary.md"]),
+        ("exclude_patterns", ("*.tmp.md", "[x"), ["a/b.tmp.md", "a/[x"]),
+    ],
+)
+def test_a_setting_to_exclude_that_cannot_be_read_holds_new_notes_and_undoes_no_other(setting, entries, hidden):
+    """The entry is named, the others hold, and a path where a name was wanted is kept out as the path it is."""
+    rules = compile_ruleset(replace(EVERYWHERE, **{setting: entries}), None)
+    assert [f"scan.{setting}, entry 2"] == [problem.where for problem in rules.holding]
+    assert all(judge(rules, path) is not None for path in hidden)
+    assert judge(rules, "free/a.md") is None
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from vault_memory.notes.model import Finding
 from vault_memory.notes.secret_numbers import is_card, is_chinese_id
 from vault_memory.notes.secret_words import english, passes_checksum
 from vault_memory.notes.secrets import scan
+from vault_memory_tests.fixtures.secret_samples import RULE_IDS, SAMPLES, every_prefixed, token_of
 
 _ALNUM = string.ascii_letters + string.digits
 
@@ -363,3 +364,120 @@ def test_a_table_of_one_column_has_a_label_too(header: str) -> None:
     """A framed column under a label is a table of values, however narrow."""
     found = scan(f"# a\n\n| {header} |\n|---|\n| Zt7!wqLm29 |\n")
     assert [5] == sorted({finding.line for finding in found})
+
+
+def test_every_rule_has_a_sample() -> None:
+    """What is tested rule by rule is tested for all of them."""
+    assert RULE_IDS == SAMPLES.keys()
+
+
+@pytest.mark.parametrize("rule", sorted(SAMPLES))
+def test_every_rule_finds_its_sample(rule: str) -> None:
+    """Each rule of the pack finds a secret of its kind, on its line or one of its lines, by its own name."""
+    findings = scan(f"# Notes\n\n{SAMPLES[rule]}\n\nMore text.\n")
+    assert rule in {finding.rule for finding in findings}
+    assert all(3 <= finding.line <= 3 + SAMPLES[rule].count("\n") for finding in findings)
+
+
+def test_every_prefix_of_every_vendor_is_found() -> None:
+    """Each prefix in the table, inside a Chinese sentence without a space."""
+    missed = [
+        (rule, prefix) for rule, prefix in every_prefixed() if not scan(f"看这里：{token_of(rule, prefix)}。后面")
+    ]
+    assert [] == missed
+
+
+_SHOWN_AS_NOTHING = (
+    "<br>", "<BR />", "<wbr>", "<img src=x>", "<span\nclass=x>", "<x-y>", "<svg></svg>", "</p><p>", "<?php x ?>", "<!DOCTYPE x>",
+    "<![CDATA[]]>", "<!---->", "<!-->", "<!-- a\nb > c -->", "%%a\nb%%", "<style>\na{}</style>", "<script>x<y</script>",
+    "![](x.png)", "![alt](x)", "![alt][r]", "![[img.png]]", "[](x)", "[][r]", "[^1]", "^[a note]", "**", "`", "~", "$",
+    "\u0301", "\u0336", "\u0489", "\u20e3", "\ufe0f", "\U000e0101", "\u200b", "\u2060", "\u00ad", "\u180e", "\u2800", "\u2028",
+    "\u00a0", "\u2003", "\u202f", "\u3000", "&nbsp;", "&shy;", "&zwnj;", "&#8203;", "\\u200b", "%E2%80%8B", "\x1b[31m", "\n", "\\\n", "<br>\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("between", _SHOWN_AS_NOTHING, ids=ascii)
+def test_what_is_shown_as_nothing_does_not_part_a_token(between: str) -> None:
+    """Whatever a renderer leaves out or a reader looks past joins what stands on both sides, and lines stay lines."""
+    token = TOKENS["github_token"]
+    for at in (3, 8, 21):
+        findings = scan(f"note\n\nline {token[:at]}{between}{token[at:]} end\nlast\n")
+        assert {3} == {finding.line for finding in findings}, at
+
+
+_STACKABLE = tuple(one for one in _SHOWN_AS_NOTHING if one not in {"~", "$"})  # those are marks inside of a word alone
+
+
+@given(
+    st.lists(st.sampled_from(_STACKABLE), min_size=1, max_size=4),
+    st.lists(st.sampled_from(_STACKABLE), max_size=2),
+)
+def test_what_is_shown_as_nothing_can_be_piled_up(between: list[str], before: list[str]) -> None:
+    """Several of them at once, and more of them in the line before, change neither that nor the line."""
+    token = TOKENS["github_token"]
+    text = f"start {' '.join(before)} x\n\n{token[:9]}{''.join(between)}{token[9:]}\nlast\n"
+    line = text[: text.index(token[:9])].count("\n") + 1
+    if not {"\n", "\\\n", "<br>\n"} & set(between[:-1]):  # an empty line parts a paragraph
+        assert line in {finding.line for finding in scan(text)}
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["登录密码", "支付密码", "初始密码", "管理员密码", "口令", "暗号", "密碼", "通關密語", "WiFi 密码", "パスワード", "暗証番号", "合言葉", "비밀번호", "비번", "패스워드",
+     "Passwort", "Kennwort", "WLAN-Schlüssel", "mot de passe", "code secret", "contraseña", "clave", "palavra-passe", "senha", "пароль", "wachtwoord", "hasło",
+     "şifre", "parola", "lösenord", "adgangskode", "pass" + "ord", "salasana", "heslo", "jelszó", "mật khẩu", "รหัสผ่าน", "كلمة المرور", "סיסמה", "पासवर्ड", "kata sandi",
+     "κωδικός"],
+)  # fmt: skip
+def test_a_password_is_found_by_its_label_in_many_languages(label: str) -> None:
+    """The label's language, the tie and the kind of password are free of each other."""
+    for tie in ("：{}", ": {}", " = {}", "：\n{}", ":\n\n`{}`"):
+        for value in (WORD, DRAWN, "Zq8wKd" + "2mNv", "bluefin-" + "Harbour-42"):
+            assert scan(f"# 笔记\n\n{label}{tie.format(value)}\n\nmore\n"), (tie, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the password is\n`" + "Xk9mQ2vLp7w`\n",
+        "Password for the router is below:\n\n" + "Xk9mQ2vLp7w\n",
+        "密码如下：\n" + "Xk9mQ2vLp7w\n",
+        "password: hunter2" + "Xk9#m\n",
+        "password = hunter2-" + "Zq8wKd\n",
+        "pw: MyPassword" + "Xk9#mQ2v\n",
+        "SNYK_TOKEN=" + UUID,
+        "AZURE_OPENAI_KEY=" + made(32, HEX),
+        "https://api.telegram.org/bot7312764672:A" + made(34) + "/getMe",
+        base64.b64encode(("password=" + DRAWN).encode("utf-16-le")).decode(),
+        base64.b64encode(("pass&#119;ord=" + DRAWN).encode()).decode(),
+    ],
+)
+def test_wordings_and_wrappings(text: str) -> None:
+    """A value on the next line, behind a sample word, under a name, in an address, in an encoded command."""
+    assert scan(f"# Notes\n\n{text}\n\nmore\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Don't pass overlapped handles to processes][38835]",
+        "**http2**: pass session to DEBUG\\_HTTP2SESSION2 (D)",
+        "auth: 'aXNhYWNzOm5vdCBteSByZWFsIHBhc3N3b3Jk',",
+        "password: hunter2",
+        "password: shop_password_2",
+        "the password is\nstored in the vault",
+        "password: os.environ['DB_PASSWORD']",
+        "CACHE_KEY=posts:v3:2024-11",
+        "PRIMARY_KEY=user_id_2024",
+        "request_token=" + UUID,
+        "snmp-server community public RO",
+        "password 7 characters-Long-1",
+        "пароль хранится в 1Password",
+        "Passwort: siehe KeePass",
+        "La clave es la constancia.",
+        "api <token> and <your-key> are placeholders",
+        "密码：请联系管理员",
+    ],
+)
+def test_more_talk_and_placeholders_stay_clean(text: str) -> None:
+    """What manuals, change logs and code say of secrets is none."""
+    assert () == scan(f"# Notes\n\n{text}\n\nmore\n")
