@@ -56,6 +56,10 @@ class CommitGoneError(VaultError):
     """A commit that was named is not in the repository any more (amend, force-push, gc, shallow clone)."""
 
 
+class BlobError(VaultError, Retryable):
+    """The content of one file cannot be read: it is missing (a partial clone), damaged, or no blob."""
+
+
 class IgnoreFileError(VaultError):
     """The vault's ``.vaultmemoryignore`` is there and cannot be read: a link, a folder, too large."""
 

@@ -104,7 +104,7 @@ class SyncSettings:
 
     Attributes:
         max_notes_per_run: Notes in one Dagster run.
-        max_chunks_per_run: Chunks in one Dagster run.
+        max_chunks_per_run: Chunks in one Dagster run that follows a commit; the next run takes the notes beyond.
         wait_seconds: How long a writer waits for another one.
         retry_base_seconds: Wait before the first retry of a failed note; doubles each time.
         retry_max_seconds: Longest wait between retries.

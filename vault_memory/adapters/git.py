@@ -25,7 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from vault_memory.errors import CommitGoneError, IgnoreFileError, VaultError
+from vault_memory.errors import BlobError, CommitGoneError, IgnoreFileError, VaultError
 from vault_memory.notes.model import EntryKind, TreeEntry
 from vault_memory.notes.paths import MARKDOWN_SUFFIXES, NotePath, spelling_order
 
@@ -226,6 +226,8 @@ class GitVault:
             if _KINDS.get(mode) is not EntryKind.FILE:
                 raise IgnoreFileError("not a regular file")
             for _, data in self.read((blob_id,), MAX_IGNORE_FILE_BYTES):
+                if isinstance(data, BlobError):
+                    raise IgnoreFileError("missing or damaged in the repository")
                 if data is None:
                     raise IgnoreFileError(f"larger than {MAX_IGNORE_FILE_BYTES // 1024} KiB")
                 return data
@@ -250,26 +252,35 @@ class GitVault:
                 moved[after.removeprefix(self.prefix)] = before.removeprefix(self.prefix)
         return moved
 
-    def read(self, blob_ids: Iterable[str], max_bytes: int) -> Iterator[tuple[str, bytes | None]]:
+    def read(self, blob_ids: Iterable[str], max_bytes: int) -> Iterator[tuple[str, bytes | BlobError | None]]:
         """Yield the bytes of blobs in the order asked for, through one git process.
 
         Args:
             blob_ids: Full object ids; taken as they are needed.
             max_bytes: A larger blob is yielded as None; its bytes are passed over, never held.
 
+        An object that is missing, damaged or no blob is yielded as its error: one bad file must not hide the others.
+
         Raises:
-            VaultError: An object is missing, damaged or no blob, or git stopped answering.
+            VaultError: Git cannot be started or stopped answering.
         """
         remaining = iter(blob_ids)
-        window = tuple(islice(remaining, _REQUESTS_AT_ONCE))
-        if not window:
-            return
-        with _Batch(self._arguments("cat-file", "--batch")) as batch:
-            while window:
-                batch.request(window)
-                for blob_id in window:
-                    yield blob_id, batch.answer(blob_id, max_bytes)
-                window = tuple(islice(remaining, _REQUESTS_AT_ONCE))
+        window = list(islice(remaining, _REQUESTS_AT_ONCE))
+        while window:
+            with _Batch(self._arguments("cat-file", "--batch")) as batch:
+                while window:
+                    batch.request(window)
+                    for done, blob_id in enumerate(window, 1):
+                        answer = batch.answer(blob_id, max_bytes)
+                        yield blob_id, answer
+                        if batch.has_ended:  # git gives up at a damaged object: a new process takes what is left
+                            window = window[done:]
+                            break
+                    else:
+                        window = []
+                    window += islice(remaining, _REQUESTS_AT_ONCE - len(window))
+                    if batch.has_ended:
+                        break
 
     def hooks_directory(self, home: Path) -> Path:
         """Return the folder from which the user's own git runs this repository's hooks.
@@ -377,6 +388,7 @@ class _Batch:
     def __init__(self, arguments: list[str | bytes]) -> None:
         self._arguments = arguments
         self._buffer = bytearray()
+        self.has_ended = False
 
     def __enter__(self) -> Self:
         self._process = _start(self._arguments)
@@ -407,8 +419,14 @@ class _Batch:
         except OSError:
             raise VaultError("git stopped while blobs were read") from None
 
-    def answer(self, blob_id: str, max_bytes: int) -> bytes | None:
-        """Take the next answer: the bytes of a blob, or None if there are more than ``max_bytes``."""
+    def answer(self, blob_id: str, max_bytes: int) -> bytes | BlobError | None:
+        """Take the next answer: the bytes of a blob, its error, or None if there are more than ``max_bytes``."""
+        try:
+            return self._answer(blob_id, max_bytes)
+        except BlobError as error:
+            return error
+
+    def _answer(self, blob_id: str, max_bytes: int) -> bytes | None:
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > _MAX_HEADER_BYTES:
                 raise VaultError(f"git's answer for blob {blob_id} makes no sense")
@@ -416,10 +434,13 @@ class _Batch:
         words = bytes(self._buffer[:end]).split(b" ")
         del self._buffer[: end + 1]
         if words[-1] == b"missing":
-            raise VaultError(f"blob {blob_id} is not in the repository (a partial clone?); run: git fsck")
-        if len(words) != 3 or words[0] != blob_id.encode() or words[1] != b"blob":  # noqa: PLR2004 - id, type, size
-            raise VaultError(f"object {blob_id} is not a blob")
+            raise BlobError(f"blob {blob_id} is not in the repository (a partial clone?); run: git fsck")
+        if len(words) != 3 or words[0] != blob_id.encode():  # noqa: PLR2004 - id, type, size
+            raise VaultError(f"git's answer for blob {blob_id} makes no sense")
         size = int(words[2])
+        if words[1] != b"blob":
+            self._pass_over(size + 1, blob_id)
+            raise BlobError(f"object {blob_id} is not a blob")
         if size > max_bytes:
             self._pass_over(size + 1, blob_id)
             return None
@@ -441,7 +462,8 @@ class _Batch:
             raise VaultError(f"git did not answer for {_TIMEOUT_SECONDS:.0f} s while blob {blob_id} was read")
         data = os.read(self._output, _READ_BYTES)
         if not data:
-            raise VaultError(f"git cannot read blob {blob_id}: damaged, or left out by a partial clone; run: git fsck")
+            self.has_ended = True
+            raise BlobError(f"git cannot read blob {blob_id}: damaged, or left out by a partial clone; run: git fsck")
         self._buffer += data
 
 

@@ -186,13 +186,15 @@ def sync(
             plan = synchronizer.plan(full=True, retry_all=True)
         result.unchanged = plan.unchanged
         result.hint = examine(plan.tree, settings.scan).hint
-        for _ in range(_MAX_ROUNDS):
-            if not plan.note_ids or set(plan.note_ids) <= set(result.failures):
-                break
+        rounds = 0
+        while rounds < _MAX_ROUNDS and plan.note_ids and not set(plan.note_ids) <= set(result.failures):
+            rounds += 1
             _run(settings, synchronizer, plan, full=full, wait=wait, result=result, report=report)
             full = False
             if result.problem is not None and not result.failures:
                 break
+            if any(outcome.action == "postponed" for outcome in result.outcomes.values()):
+                rounds = 0  # each round does some of them
             plan = synchronizer.plan()
         if not plan.note_ids and not (plan.is_empty and synchronizer.is_current()):
             with synchronizer.writer(wait, holder="sync"):

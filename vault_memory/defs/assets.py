@@ -90,7 +90,9 @@ class NoteRun:
             batch = self.session.synchronizer.begin(
                 [_note_of(key) for key in keys], follow_plan=self._follows_plan, run_id=self.context.run_id
             )
-            return self.session.synchronizer.scan(batch)
+            # What was asked for by hand is done whole; what follows from a commit can wait for the next run.
+            bound = self.session.settings.sync.max_chunks_per_run if self._follows_plan else None
+            return self.session.synchronizer.scan(batch, most_chunks=bound)
 
     def embed(self, batch: "Batch | None") -> "Batch":
         """Get the vectors of the scanned notes' texts."""
@@ -111,6 +113,8 @@ class NoteRun:
                     failed.append(outcome)
                     continue
                 (gone if outcome.drop_partition else kept).add(partition_key(outcome.note_id))
+                if outcome.action == "postponed":
+                    continue
                 yield self._materialization(outcome, embedded.commit)
             self.session.synchronizer.finish()
             self._drop_partitions(gone, kept)

@@ -26,6 +26,7 @@ Action = Literal[
     "released",
     "unchanged",
     "superseded",
+    "postponed",
     "failed",
 ]
 

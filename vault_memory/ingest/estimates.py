@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vault_memory.adapters.batching import estimated_tokens
-from vault_memory.ingest.prepare import PreparedNote
+from vault_memory.ingest.prepare import PreparedNote, Refused
 from vault_memory.notes import changes
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def estimate(plan: VaultPlan, rules: Ruleset, *, store: Store, preparer: Prepare
                     if part.embed_text
                 }
             )
-        else:
+        elif isinstance(note, Refused):
             refused += 1
     known = store.known_vectors(sorted(hashes), model, dimensions)
     missing = [hashes[text_hash] for text_hash in hashes if text_hash not in known]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from vault_memory.errors import EgressBlocked, EmbeddingRejected
 from vault_memory.ingest.batch import failure_of
-from vault_memory.ingest.prepare import PreparedNote
+from vault_memory.ingest.prepare import PreparedNote, Unreadable
 from vault_memory.ingest.provider import texts_of
 from vault_memory.notes import changes
 from vault_memory.notes.model import EntryKind
@@ -108,6 +108,8 @@ class Rebuild:
             hashes: dict[str, set[str]] = {}
             texts: dict[str, EmbedText] = {}
             for note in self._preparer.prepare(wanted[start : start + _REBUILD_NOTES], rules):
+                if isinstance(note, Unreadable):
+                    raise note.error  # changing over would take the note out of memory
                 if isinstance(note, PreparedNote):
                     try:
                         of_note = texts_of(note)

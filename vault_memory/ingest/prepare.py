@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Final, Protocol
 
+from vault_memory.errors import BlobError
 from vault_memory.ingest.screening import Screener
 from vault_memory.notes.chunking import chunk
 from vault_memory.notes.model import CleanNote, Excluded, Quarantined, QuarantineReason, RawNote
@@ -55,6 +56,14 @@ class Refused:
     content_hmac: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A note whose content git cannot give; what is in memory of it stays there."""
+
+    path: NotePath
+    error: BlobError
+
+
 class Judge(Protocol):
     """What judges notes: the ``Screener`` and its processes, or one without processes in tests."""
 
@@ -96,11 +105,13 @@ class Preparer:
         self._cache: OrderedDict[tuple[str, str, str], PreparedNote] = OrderedDict()
         self._cached_characters = 0
 
-    def prepare(self, wanted: Iterable[tuple[NotePath, str]], rules: Ruleset) -> Iterator[PreparedNote | Refused]:
+    def prepare(
+        self, wanted: Iterable[tuple[NotePath, str]], rules: Ruleset
+    ) -> Iterator[PreparedNote | Refused | Unreadable]:
         """Yield every wanted note (path and blob id), in an order of its own.
 
         Raises:
-            VaultError: A blob is missing or git failed.
+            VaultError: Git failed.
             ScanError: The scanner cannot run at all.
         """
         by_blob: dict[str, list[NotePath]] = {}
@@ -112,30 +123,38 @@ class Preparer:
                 by_blob.setdefault(blob_id, []).append(path)
         if not by_blob:
             return
-        too_large: list[Refused] = []
+        not_judged: list[Refused | Unreadable] = []
         # A worker examines one note while git reads the next: what waits between the two is bounded by the workers.
         under_way: deque[RawNote] = deque()
 
         def raw_notes() -> Iterator[RawNote]:
             for blob_id, data in self._vault.read(list(by_blob), max_bytes=rules.scan.max_note_bytes):
                 for path in by_blob[blob_id]:
-                    if data is None:
-                        verdict = Quarantined(path, blob_id, QuarantineReason.TOO_LARGE)
-                        too_large.append(Refused(verdict, self._allowances.tag(blob_id.encode())))
-                    else:
+                    if isinstance(data, bytes):
                         under_way.append(RawNote(path, blob_id, data))
                         yield under_way[-1]
+                    else:
+                        not_judged.append(self._without_content(path, blob_id, data))
 
         for verdict in self._judge_for(rules, len(by_blob)).screen_all(raw_notes()):
-            raw = under_way.popleft()
-            if isinstance(verdict, CleanNote):
-                allowed = self._allowances.of(raw.path.id, raw.data)
-                prepared = PreparedNote(verdict, chunk(verdict), self._allowances.tag(raw.data), allowed)
-                self._remember((raw.path.id, raw.blob_id, rules.id), prepared)
-                yield prepared
-            else:
-                yield Refused(verdict, self._allowances.tag(raw.data))
-        yield from too_large
+            yield self._judged(under_way.popleft(), verdict, rules)
+        yield from not_judged
+
+    def _without_content(self, path: NotePath, blob_id: str, problem: BlobError | None) -> Refused | Unreadable:
+        if problem is not None:
+            return Unreadable(path, problem)
+        verdict = Quarantined(path, blob_id, QuarantineReason.TOO_LARGE)
+        return Refused(verdict, self._allowances.tag(blob_id.encode()))
+
+    def _judged(
+        self, raw: RawNote, verdict: CleanNote | Quarantined | Excluded, rules: Ruleset
+    ) -> PreparedNote | Refused:
+        tag = self._allowances.tag(raw.data)
+        if not isinstance(verdict, CleanNote):
+            return Refused(verdict, tag)
+        prepared = PreparedNote(verdict, chunk(verdict), tag, self._allowances.of(raw.path.id, raw.data))
+        self._remember((raw.path.id, raw.blob_id, rules.id), prepared)
+        return prepared
 
     def judge_stored(
         self, stored: Iterable[tuple[str, str]], rules: Ruleset, *, many: bool = False

@@ -14,12 +14,13 @@ import logging
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import Store
 from vault_memory.adapters.store_records import NoteState
-from vault_memory.errors import ConfigError
+from vault_memory.errors import ConfigError, VaultError
 from vault_memory.ingest import estimates
 from vault_memory.ingest.allowances import AllowList
 from vault_memory.ingest.batch import Batch, failure_of
@@ -29,7 +30,7 @@ from vault_memory.ingest.keys import KeyedHash, load_key
 from vault_memory.ingest.model_change import Rebuild
 from vault_memory.ingest.persisting import PersistStep
 from vault_memory.ingest.planning import Planner, items_of, notes_of
-from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused
+from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, Unreadable
 from vault_memory.ingest.provider import Provider
 from vault_memory.ingest.rules import HeldByRules, problem_lines
 from vault_memory.ingest.screening import Screener
@@ -280,8 +281,14 @@ class Synchronizer:
         items = items_of(plan.work, note_ids, notes_of(plan.tree, rules))
         return Batch(run_id=run_id, commit=plan.commit, ruleset_id=rules.id, items=items)
 
-    def scan(self, batch: Batch) -> Batch:
-        """Read and judge the notes; delete at once what must not be found any more."""
+    def scan(self, batch: Batch, *, most_chunks: int | None = None) -> Batch:
+        """Read and judge the notes; delete at once what must not be found any more.
+
+        Args:
+            batch: What to look at.
+            most_chunks: Notes beyond so many chunks are put off until the next plan; None: no bound. The first note
+                is never put off.
+        """
         rules = self.rules(batch.commit)
         items = {item.note_id: item for item in batch.items}
         refused: list[Refused] = []
@@ -289,28 +296,36 @@ class Synchronizer:
             (item.path, item.blob_id) for item in batch.items if item.kind == "upsert" and item.is_open and item.blob_id
         ]
         self._preparer.ready(wanted, rules)
+        chunks = 0
         started = time.perf_counter()
         for note in self._preparer.prepare(wanted, rules):
-            taken = (time.perf_counter() - started) * 1000
             if isinstance(note, PreparedNote):
                 item = items[note.note.path.id]
-                if self._is_held(item, rules):
-                    items[item.note_id] = replace(item, failure=failure_of("scan", HeldByRules(rules)))
-                    started = time.perf_counter()
-                    continue
-                items[item.note_id] = replace(
-                    item,
-                    hashes=tuple(part.text_hash for part in note.chunks if part.embed_text),
-                    chunks=len(note.chunks),
-                    tokens=sum(part.token_bound for part in note.chunks),
-                    milliseconds=item.milliseconds + taken,
-                )
+                if chunks and most_chunks is not None and chunks + len(note.chunks) > most_chunks:
+                    items[item.note_id] = replace(item, action="postponed")
+                else:
+                    items[item.note_id] = self._scanned(item, note, rules, started=started)
+                    chunks += len(note.chunks)
+            elif isinstance(note, Unreadable):
+                items[note.path.id] = replace(items[note.path.id], failure=failure_of("scan", note.error))
             else:
                 refused.append(note)
             started = time.perf_counter()
         batch = batch.with_items(tuple(items.values()))
         self._withdrawer.prune(batch, refused, items)
         return batch.with_items(tuple(items.values()))
+
+    def _scanned(self, item: Item, note: PreparedNote, rules: Ruleset, *, started: float) -> Item:
+        """Say in its item what is known of a clean note."""
+        if self._is_held(item, rules):
+            return replace(item, failure=failure_of("scan", HeldByRules(rules)))
+        return replace(
+            item,
+            hashes=tuple(part.text_hash for part in note.chunks if part.embed_text),
+            chunks=len(note.chunks),
+            tokens=sum(part.token_bound for part in note.chunks),
+            milliseconds=item.milliseconds + (time.perf_counter() - started) * 1000,
+        )
 
     def _is_held(self, item: Item, rules: Ruleset) -> bool:
         """Whether a clean note must wait, since a rule that cannot be read may have meant it; old rows stay."""
@@ -399,3 +414,17 @@ def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings:
         raise ConfigError(
             f"this memory belongs to {state.vault}, not to {vault.path}; for a second vault set VAULT_MEMORY_SCHEMA"
         )
+    if moved and state.vault is not None and _is_another_part(state.vault, vault):
+        raise ConfigError(
+            f"this memory belongs to {state.vault}, another folder of the same repository than {vault.path}; name that "
+            "one, or set VAULT_MEMORY_SCHEMA for a second vault"
+        )
+
+
+def _is_another_part(recorded: str, vault: GitVault) -> bool:
+    """Whether the recorded vault is still there as another folder of the same repository: its commits prove nothing."""
+    try:
+        before = GitVault.open(Path(recorded))
+        return before.prefix != vault.prefix and before.common_directory() == vault.common_directory()
+    except VaultError:  # it was moved or deleted, as a vault may be
+        return False

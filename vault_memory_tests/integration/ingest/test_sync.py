@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -275,6 +276,70 @@ def test_new_rules_hide_before_any_run(installation: Installation) -> None:
     assert [("01_Projects/a.md", "indexed"), ("01_Projects/drafts/b.md", "excluded")] == rows(
         installation, "SELECT id, status FROM note_state ORDER BY id"
     )
+
+
+def test_a_blob_that_is_missing_fails_its_note_alone(installation: Installation) -> None:
+    """The other notes go on, the old rows of that one answer, and the object's return heals it (P6)."""
+    installation.vault.write("01_Projects/a.md", "# A\n\nThe first text.\n")
+    installation.vault.commit()
+    installation.steps()
+    installation.vault.write("01_Projects/a.md", "# A\n\nThe second text.\n")
+    installation.vault.write("01_Projects/b.md", "# B\n\nAnother note.\n")
+    installation.vault.commit()
+    blob = installation.vault.git("rev-parse", "HEAD:01_Projects/a.md").strip()
+    file = installation.vault.path / ".git/objects" / blob[:2] / blob[2:]
+    away = file.rename(file.with_name("away"))
+
+    first = installation.steps()
+    texts = rows(installation, "SELECT content FROM memory_primary ORDER BY id")
+    away.rename(file)
+    healed = [outcome.action for outcome in installation.steps().values()]
+
+    assert ("failed", "added") == (first["01_Projects/a.md"].action, first["01_Projects/b.md"].action)
+    assert f"BlobError: blob {blob} is not in the repository" in str(first["01_Projects/a.md"].error)
+    assert [("# A\n\nThe first text.\n",), ("# B\n\nAnother note.\n",)] == texts
+    assert ["changed"] == healed
+    assert [("# A\n\nThe second text.\n",), ("# B\n\nAnother note.\n",)] == rows(
+        installation, "SELECT content FROM memory_primary ORDER BY id"
+    )
+
+
+def test_a_run_takes_no_more_chunks_than_it_may(installation: Installation) -> None:
+    """Notes beyond the bound are put off, the first is always taken, and the next plan has the rest."""
+    sections = "\n".join(f"## Part {number}\n\n{'word ' * 200}\n" for number in range(3))
+    for name in "abc":
+        installation.vault.write(f"01_Projects/{name}.md", f"# {name}\n\n{sections}")
+    installation.vault.commit()
+    with Synchronizer.open(installation.settings) as synchronizer, synchronizer.writer(5, holder="test"):
+        taken: list[list[str]] = []
+        while note_ids := synchronizer.plan().note_ids:
+            begun = synchronizer.begin(note_ids, follow_plan=True, run_id="r")
+            done = list(synchronizer.persist(synchronizer.embed(synchronizer.scan(begun, most_chunks=1))))
+            taken.append(sorted(outcome.action for outcome in done))
+            synchronizer.finish()
+
+    assert [["added", "postponed", "postponed"], ["added", "postponed"], ["added"]] == taken
+    assert [(3,)] == rows(installation, "SELECT count(*) FROM memory_primary")
+
+
+@pytest.mark.parametrize("second", ["sub/x", "."])
+def test_another_folder_of_the_same_repository_is_another_vault(
+    make_installation: Callable[..., Installation], second: str
+) -> None:
+    """Its commits are the same, its notes are not: the folder that the memory belongs to is named."""
+    installation = make_installation()
+    installation.vault.write("sub/01_Projects/a.md", NOTE)
+    installation.vault.write("sub/x/01_Projects/a.md", NOTE)
+    installation.vault.commit()
+    first = replace(installation.settings, vault=installation.vault.path / "sub")
+    with Synchronizer.open(first) as synchronizer, synchronizer.writer(5, holder="test"):
+        synchronizer.settle(synchronizer.plan())
+        batch = synchronizer.begin(synchronizer.plan().note_ids, follow_plan=True, run_id="r")
+        list(synchronizer.persist(synchronizer.embed(synchronizer.scan(batch))))
+        synchronizer.finish()
+
+    with pytest.raises(ConfigError, match="another folder of the same repository"):
+        Synchronizer.open(replace(first, vault=installation.vault.path / second))
 
 
 def test_a_newer_commit_wins_over_a_note_in_flight(installation: Installation) -> None:
