@@ -202,7 +202,7 @@ class Store:
             self._connection.execute("UPDATE sync_state SET ruleset_id = %s, updated_at = now()", [ruleset_id])
 
     def record_start(self) -> None:
-        """Record that notes are about to change: until ``record_commit`` the store is at no commit for certain."""
+        """Record that notes are to change: until ``record_commit`` a plan may find work at the recorded commit, too."""
         with translated():
             self._connection.execute("UPDATE sync_state SET under_way = TRUE WHERE NOT under_way")
 

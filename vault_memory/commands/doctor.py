@@ -249,7 +249,7 @@ def mend(settings: Settings, database: Database, difference: Difference) -> list
             if again:
                 with store.transaction():
                     store.drop_states(again)
-                    store.record_commit(None)  # or the daemon would see nothing to do
+                    store.record_start()  # or the daemon would see nothing to do
             with Inspection.connect(database.dsn, settings.schema) as inspection:
                 if inspection.wrong_terms():
                     inspection.recount_terms()

@@ -96,7 +96,7 @@ def undo(settings: Settings, source: str) -> bool:
                 return False
             with store.transaction():
                 store.drop_states([note_id])
-                store.record_commit(None)  # or the daemon would see nothing to do
+                store.record_start()  # or the daemon would see nothing to do
     finally:
         store.close()
     return True

@@ -97,6 +97,8 @@ def set_up(
     wanted.api_key()  # a key file that others may read is refused before anything is written
     written = write_config(wanted.config_file, values, replace_settings=replace_settings)
     facts.append(("settings", f"{wanted.config_file} ({', '.join(written) if written else 'nothing to change'})"))
+    if "home" in written:
+        facts.append(("home", f"{wanted.home} (in the settings from now on: no command needs VAULT_MEMORY_HOME)"))
     facts += _make_store(wanted)
     return SetUp(wanted, written, tuple(facts), tuple(_warnings(wanted, head, report)), tuple(_steps(wanted, head)))
 

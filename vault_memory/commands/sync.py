@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from vault_memory.commands.roots import examine
 from vault_memory.errors import ConfigError
 from vault_memory.ingest import vector_index
-from vault_memory.ingest.database import open_database
+from vault_memory.ingest.database import has_memory, open_database
+from vault_memory.ingest.first_look import first_look
 from vault_memory.ingest.rules import problem_lines
 from vault_memory.ingest.sync import Synchronizer
 
@@ -124,9 +125,13 @@ def plan_only(
 ) -> tuple[VaultPlan, Estimate]:
     """Say what a sync would do, and what it would send; nothing is written or sent.
 
+    Where there is no memory yet, none is made: no database, no key.
+
     Raises:
         VaultMemoryError: Vault, database or settings cannot be used.
     """
+    if not has_memory(settings):
+        return first_look(settings)
     with Synchronizer.open(settings, accept_model=accept_model) as synchronizer:
         rebuild = re_embed or synchronizer.provider.model_changed
         plan = synchronizer.plan(full=full or rebuild, retry_all=True)

@@ -10,6 +10,7 @@ and that may be the vault.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -24,8 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 from vault_memory.adapters import running
 from vault_memory.adapters.git import GitVault
+from vault_memory.commands.guard import Guard
 from vault_memory.commands.launching import checkout_root
-from vault_memory.errors import ConfigError, ServerError, WriterBusyError
+from vault_memory.errors import ConfigError, ServerError, VaultMemoryError, WriterBusyError
 from vault_memory.ingest.database import open_database, open_store
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vault_memory.settings import Settings
+
+log = logging.getLogger(__name__)
 
 LOOPBACK: Final = "127.0.0.1"
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -103,18 +107,22 @@ def up(settings: Settings, *, port: int, host: str, read_only: bool, write: Call
         _make_ready(settings)
         if stop():
             return
-        log = settings.home / "log"
-        log.mkdir(mode=0o700, exist_ok=True)
+        logs = settings.home / "log"
+        logs.mkdir(mode=0o700, exist_ok=True)
         _import_from_here()
         children: list[Child] = []
+        guard = Guard()
+        stack.callback(guard.dismiss)
+        stack.callback(_take_back_heartbeats, settings)
         stack.callback(_end, children)
         for name, arguments in _commands(settings, host=host, port=port, read_only=read_only).items():
-            children.append(_start(name, arguments, log / f"{name}.log", settings.dagster_home))
+            children.append(_start(name, arguments, logs / f"{name}.log", settings.dagster_home))
+            guard.watch(children[-1].process.pid)
         ready = _wait_until_ready(host, port, children, stop)
         if not ready:
             return
         write(f"vault-memory is up: {url} (Ctrl-C ends it)")
-        write(f"following HEAD of {vault.path}; logs in {log}")
+        write(f"following HEAD of {vault.path}; logs in {logs}")
         while not stop():
             for child in children:
                 child.check()
@@ -158,6 +166,17 @@ def _make_ready(settings: Settings) -> None:
         pass  # a sync is going on; the sensor looks again in each of its ticks
     finally:
         store.close()
+
+
+def _take_back_heartbeats(settings: Settings) -> None:
+    """Let ``status`` know at once that nothing follows HEAD any more; by itself it would after ``ALIVE_SECONDS``."""
+    from vault_memory.defs import instance as dagster_instance  # noqa: PLC0415 - most of a second
+
+    try:
+        with dagster_instance.open_instance(settings, open_database(settings).dagster_dsn) as instance:
+            instance.wipe_daemon_heartbeats()  # another machine's daemon on this storage beats again within 30 s
+    except VaultMemoryError as error:
+        log.warning("the heartbeats could not be taken back: %s", error)
 
 
 def _commands(settings: Settings, *, host: str, port: int, read_only: bool) -> dict[str, list[str]]:

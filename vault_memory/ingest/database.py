@@ -58,6 +58,11 @@ def open_database(settings: Settings) -> Database:
     return Database(info.dsn(DATABASE), settings.dagster_dsn or info.dsn(DAGSTER_DATABASE), embedded=True)
 
 
+def has_memory(settings: Settings) -> bool:
+    """Whether there may be something to open: the operator's database, or our own server's data. Starts nothing."""
+    return settings.dsn is not None or (server.locate(settings.home, settings.pg_user).data / "PG_VERSION").exists()
+
+
 def open_store(settings: Settings, *, application_name: str = "vault-memory") -> Store:
     """Return a connection to the migrated schema of the settings.
 

@@ -13,11 +13,14 @@ from vault_memory.ingest.prepare import PreparedNote, Refused
 from vault_memory.notes import changes
 
 if TYPE_CHECKING:
-    from vault_memory.adapters.store import Store
+    from collections.abc import Callable, Collection
+
+    from vault_memory.adapters.embedding import Embedder
     from vault_memory.ingest.model_change import Rebuild
     from vault_memory.ingest.planning import VaultPlan
     from vault_memory.ingest.prepare import Preparer
     from vault_memory.ingest.provider import Provider
+    from vault_memory.notes.changes import Plan
     from vault_memory.notes.exclusion import Ruleset
 
 
@@ -55,12 +58,26 @@ def estimate_rebuild(rebuild: Rebuild, plan: VaultPlan, provider: Provider) -> E
     return Estimate(sent, len(all_texts) - sent, tokens, bound, embedder.price_usd(tokens), 0)
 
 
-def estimate(plan: VaultPlan, rules: Ruleset, *, store: Store, preparer: Preparer, provider: Provider) -> Estimate:
-    """Say what carrying out a plan would send; scans the notes, writes and sends nothing."""
-    model, dimensions = provider.model()
+def estimate(
+    plan: Plan,
+    rules: Ruleset,
+    *,
+    known: Callable[[list[str]], Collection[str]],
+    preparer: Preparer,
+    embedder: Embedder | None,
+) -> Estimate:
+    """Say what carrying out a plan would send; scans the notes, writes and sends nothing.
+
+    Args:
+        plan: What is to be done.
+        rules: Those in force.
+        known: Says which texts have a vector, by their hashes.
+        preparer: Reads the notes.
+        embedder: Knows the price; None: it is not known.
+    """
     hashes: dict[str, tuple[int, int]] = {}
     refused = 0
-    wanted = [(action.path, action.blob_id) for action in plan.work.actions if not isinstance(action, changes.Forget)]
+    wanted = [(action.path, action.blob_id) for action in plan.actions if not isinstance(action, changes.Forget)]
     for note in preparer.prepare(wanted, rules):
         if isinstance(note, PreparedNote):
             hashes.update(
@@ -72,8 +89,8 @@ def estimate(plan: VaultPlan, rules: Ruleset, *, store: Store, preparer: Prepare
             )
         elif isinstance(note, Refused):
             refused += 1
-    known = store.known_vectors(sorted(hashes), model, dimensions)
-    missing = [hashes[text_hash] for text_hash in hashes if text_hash not in known]
+    there = known(sorted(hashes))
+    missing = [hashes[text_hash] for text_hash in hashes if text_hash not in there]
     tokens = sum(likely for likely, _ in missing)
-    price = provider.embedder.price_usd(tokens) if provider.embedder else None
-    return Estimate(len(missing), len(known), tokens, sum(bound for _, bound in missing), price, refused)
+    price = embedder.price_usd(tokens) if embedder else None
+    return Estimate(len(missing), len(there), tokens, sum(bound for _, bound in missing), price, refused)

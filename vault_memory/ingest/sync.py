@@ -193,8 +193,14 @@ class Synchronizer:
 
     def estimate(self, plan: VaultPlan) -> Estimate:
         """Say what carrying out a plan would send; scans the notes, writes and sends nothing."""
-        rules = self.rules(plan.commit)
-        return estimates.estimate(plan, rules, store=self.store, preparer=self._preparer, provider=self.provider)
+        model, dimensions = self.provider.model()
+        return estimates.estimate(
+            plan.work,
+            self.rules(plan.commit),
+            known=lambda hashes: self.store.known_vectors(hashes, model, dimensions),
+            preparer=self._preparer,
+            embedder=self.provider.embedder,
+        )
 
     def estimate_rebuild(self, plan: VaultPlan) -> Estimate:
         """Say what ``rebuild_vectors`` would send; scans the notes, writes and sends nothing."""

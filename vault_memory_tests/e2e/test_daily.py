@@ -63,6 +63,20 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def test_a_dry_run_makes_nothing(newcomer: dict[str, str], make_vault: MakeVault) -> None:
+    """Before there is a memory, the plan is told without a database, a key or a home."""
+    vault = make_vault(files={"01_Projects/a.md": NOTE, "01_Projects/diary/b.md": NOTE})
+    environment = {**newcomer, "VAULT_MEMORY_VAULT": str(vault.path)}
+
+    done = command(environment, "sync", "--dry-run", "--json")
+
+    assert 0 == done.returncode, done.stderr
+    plan = json.loads(done.stdout)
+    assert (2, 0) == (plan["texts"], plan["texts_reused"]), plan
+    assert not Path(environment["VAULT_MEMORY_HOME"]).exists()
+    assert not server.locate(Path(environment["VAULT_MEMORY_HOME"])).directory.exists()
+
+
 # -- init ---------------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +350,60 @@ def test_up_follows_commits_and_leaves_nothing(notes: Installation) -> None:
         assert 0 == process.wait(60)
 
     assert [] == processes_of(environment["VAULT_MEMORY_HOME"])
+    assert not json.loads(command(environment, "status", "--json").stdout)["daemon"]["alive"]
+
+
+def wait_for_nobody(home: str) -> None:
+    """Wait until no process of a home is left."""
+    deadline = time.monotonic() + 30
+    while left := processes_of(home):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_killed_up_leaves_no_orphan(notes: Installation) -> None:
+    """SIGKILL ends no child by itself; the guard does, and the next ``up`` needs no hand."""
+    home = notes.environment["VAULT_MEMORY_HOME"]
+    with running_up(notes.environment, free_port()) as process:
+        assert 3 <= len(processes_of(home))
+        process.kill()
+        process.wait(10)
+        wait_for_nobody(home)
+
+    with running_up(notes.environment, free_port()):
+        assert 3 <= len(processes_of(home))
+
+
+@pytest.mark.slow
+def test_after_a_reboot_the_next_query_answers(newcomer: dict[str, str], make_vault: MakeVault) -> None:
+    """Everything is killed at once: ``up``, its children and the database. Query, then ``up`` go on by themselves."""
+    vault = make_vault(files={"01_Projects/a.md": NOTE})
+    for arguments in (("init", str(vault.path)), ("sync",)):
+        assert 0 == command(newcomer, *arguments).returncode
+    home = newcomer["VAULT_MEMORY_HOME"]
+    with running_up(newcomer, free_port()) as process:
+        doomed = [process.pid, *processes_of(home)]
+        postmaster = _postmaster(newcomer)
+        for pid in (*doomed, postmaster):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait(10)
+        wait_for_nobody(home)
+    vault.write("01_Projects/a.md", NOTE + "\nmore\n")
+    vault.commit()
+
+    done = command(newcomer, "query", "rollback")
+
+    assert 0 == done.returncode, done.stderr
+    assert "01_Projects/a.md" in done.stdout
+    assert "the index is behind HEAD" in done.stdout
+    with running_up(newcomer, free_port()):
+        deadline = time.monotonic() + 90
+        while json.loads(command(newcomer, "status", "--json").stdout)["behind"] != 0:
+            assert time.monotonic() < deadline, "nothing followed the commit after the reboot"
+            time.sleep(0.5)
+    assert 0 == command(newcomer, "down").returncode
 
 
 @pytest.mark.slow
