@@ -408,4 +408,6 @@ def test_cost_is_told_before_and_after(
     assert 0.7 <= told["estimated_tokens"] / done["tokens"] <= 1.3
     assert done["tokens"] < told["tokens"]
     assert done["tokens"] == done["price_usd"] == found["cost_this_month_usd"]
+    assert (6, 0) == (done["texts_embedded"], done["texts_reused"])
+    assert found["embedding_this_month"] == {name: done[name] for name in found["embedding_this_month"]}
     assert 0 == plan_only(installation.settings)[1].estimated_tokens

@@ -97,7 +97,7 @@ def test_b55_another_width_is_refused_before_anything_is_sent(
     narrow = settings_module.load({**installation.environment, "VAULT_MEMORY_EMBEDDING_DIMENSIONS": "1024"})
 
     with Synchronizer.open(narrow) as synchronizer:
-        problem = synchronizer.embedder_error
+        problem = synchronizer.provider.error
 
     assert isinstance(problem, ConfigError)
     assert "1536 dimensions" in str(problem)

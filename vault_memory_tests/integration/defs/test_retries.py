@@ -8,6 +8,7 @@ import dagster as dg
 import psycopg
 import pytest
 
+from vault_memory.commands.status import status
 from vault_memory.defs import sensors
 from vault_memory.defs.instance import open_instance
 from vault_memory.defs.partitions import Names
@@ -151,6 +152,45 @@ def test_a_note_that_always_fails_is_in_nobodys_way(
     attempts = rows(installation, "SELECT attempts, next_retry_at IS NULL FROM note_state WHERE status = 'failed'")
     assert [(1, True) if status == 400 else (3, False)] == attempts
     assert len(received) < 40
+
+
+def test_a_run_tells_what_it_paid_for(
+    make_online: Callable[..., Installation], embedding_server: EmbeddingServer, open_world: MakeWorld
+) -> None:
+    """Each run shows texts, tokens, requests and price at its embed step, and each note its own at its partition."""
+    installation = make_online(embedding_server.url, SLOW)
+    fill(installation, 2)
+    told = []
+    with open_world(installation) as world:
+        for words in ("caches", "queues"):
+            if words == "queues":
+                installation.vault.write(
+                    "01_Projects/n0.md", "# Note 0\n\nChanged.\n\n## Deploy\n\n部署 0 with caches.\n"
+                )
+                installation.vault.commit()
+            before = embedding_server.stats()["tokens"]
+            (request,) = world.asked()
+            run = world.run(dict(request.tags))
+            (shown,) = [
+                entry.dagster_event.step_output_data.metadata
+                for entry in world.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_OUTPUT)
+                if entry.dagster_event and "texts_embedded" in entry.dagster_event.step_output_data.metadata
+            ]
+            told.append({name: value.value for name, value in shown.items()})
+            assert embedding_server.stats()["tokens"] - before == told[-1]["tokens"]
+            assert [] == world.asked()
+        (record,) = world.instance.fetch_materializations(
+            dg.AssetRecordsFilter(asset_key=world.names.notes, asset_partitions=["01_Projects/n0.md"]), limit=1
+        ).records
+    note = {name: value.value for name, value in record.asset_materialization.metadata.items()}
+
+    assert [(4, 0, 1), (1, 1, 1)] == [(one["texts_embedded"], one["texts_reused"], one["requests"]) for one in told]
+    assert [round(one["tokens"] * 0.02 / 1_000_000, 6) for one in told] == [one["price_usd"] for one in told]
+    assert (1, 1) == (note["texts_embedded"], note["texts_reused"])
+    month = status(installation.settings).to_json()["embedding_this_month"]
+    tokens = sum(one["tokens"] for one in told)
+    assert (5, 1, tokens, 2) == tuple(month[name] for name in ("texts_embedded", "texts_reused", "tokens", "requests"))
+    assert round(tokens * 0.02 / 1_000_000, 6) == month["price_usd"]
 
 
 def failed(installation: Installation) -> set[object]:
