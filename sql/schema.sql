@@ -16,7 +16,8 @@ CREATE TABLE embedding_usage (
     texts bigint NOT NULL,
     tokens bigint NOT NULL,
     requests bigint NOT NULL,
-    price_usd numeric(14,6) NOT NULL
+    price_usd numeric(14,6) NOT NULL,
+    texts_reused bigint DEFAULT 0 NOT NULL
 );
 
 CREATE TABLE memory_allowed (

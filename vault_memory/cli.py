@@ -387,6 +387,8 @@ def _print_status(found: Status) -> None:
     behind = {None: "unknown", 0: "up to date"}.get(found.behind, f"{found.behind} commits behind")
     parts = [f"{found.number(status)} {status.value}" for status in NoteStatus] + [f"{found.number(None)} pending"]
     embedder = f"{state.embedder} {state.model} ({state.dimensions} dimensions)" if state.embedder else "not chosen yet"
+    usage = found.usage
+    embedded = f"{usage.texts} texts embedded ({usage.requests} requests, {usage.tokens} tokens)"
     rows = [
         ("vault", found.vault),
         ("HEAD", f"{(found.head or 'no commit')[:12]} ({behind})"),
@@ -395,7 +397,7 @@ def _print_status(found: Status) -> None:
         ("chunks", f"{counts.chunks} ({counts.size_bytes / 1e6:.1f} MB)"),
         ("embedder", embedder),
         ("rules", state.ruleset_id or "none yet"),
-        ("cost", f"${found.cost_this_month_usd:.4f} this month"),
+        ("cost", f"${usage.price_usd:.4f} this month: {embedded}, {usage.texts_reused} reused"),
     ]
     daemon = found.daemon
     if daemon.alive:

@@ -87,7 +87,13 @@ class EmbeddingError(VaultMemoryError):
 
 
 class EmbeddingUnavailable(EmbeddingError, Retryable):
-    """The provider does not answer, or asks to wait."""
+    """The provider does not answer, or asks to wait.
+
+    Attributes:
+        may_be_the_texts: It answered that it failed itself, as some do at a text that they cannot digest.
+    """
+
+    may_be_the_texts: bool = False
 
 
 class EmbeddingRejected(EmbeddingError):

@@ -267,7 +267,9 @@ def failure_of_status(status: int, endpoint: Endpoint, request_id: str | None = 
     if status in _REJECTED:
         return EmbeddingRejected(answered)
     if status in _UNAVAILABLE or status >= 500:  # noqa: PLR2004 - server errors
-        return EmbeddingUnavailable(answered)
+        error = EmbeddingUnavailable(answered)
+        error.may_be_the_texts = status == 500  # noqa: PLR2004 - Ollama's answer to a text whose vector holds a NaN
+        return error
     if 300 <= status < 400:  # noqa: PLR2004 - redirects
         return EmbeddingDenied(f"{answered}: redirects are not followed, check embedding.base_url")
     hint = _DENIED.get(status, "it will not answer before a setting changes")

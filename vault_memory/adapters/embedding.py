@@ -63,7 +63,7 @@ HASHING_NOTICE: Final = (
 _HASHING_BATCH: Final = 64
 _DECODE_DELAY_SECONDS: Final = 0.005
 _MAX_ANSWER_TRIES: Final = 3
-_MAX_ANSWER_TRIES_OF_A_PIECE: Final = 2
+_MAX_TRIES_OF_A_PIECE: Final = 2
 _MAX_BARREN_TEXTS: Final = 5  # this many in a row refused alone with nothing accepted: it is not the texts
 
 
@@ -370,6 +370,10 @@ class OpenAIEmbedder:
         )
 
 
+def _may_be_the_texts(error: EmbeddingError) -> bool:
+    return isinstance(error, EmbeddingUnavailable) and error.may_be_the_texts
+
+
 def _distinct(texts: Sequence[EmbedText]) -> Sequence[EmbedText]:
     return tuple({text.text_hash: text for text in texts}.values())
 
@@ -468,13 +472,52 @@ class _Run:
                 self._refuse(job, outcome)
                 return
             if attempt >= self._tries(job, outcome):
-                if isinstance(outcome, EmbeddingAnswerError):
-                    self._refuse(job, outcome)
-                else:
-                    # Nothing else got through meanwhile: the rest would wait as long for the same.
-                    self._give_up(job, outcome, stop=self._successes == successes_before)
+                await self._after_all_tries(client, job, outcome, others_pass=self._successes > successes_before)
                 return
             await self._wait(attempt, outcome, retry_after)
+
+    async def _after_all_tries(
+        self, client: EmbeddingClient, job: _Job, error: EmbeddingError, *, others_pass: bool
+    ) -> None:
+        if isinstance(error, EmbeddingAnswerError):
+            self._refuse(job, error)
+        elif not _may_be_the_texts(error) or self._embedder.waited:
+            # Nothing else got through meanwhile: the rest would wait as long for the same.
+            self._give_up(job, error, stop=not others_pass)
+        elif not await self._set_apart(client, job, others_pass=others_pass):
+            self._give_up(job, error, stop=True)
+        elif len(job.texts) == 1:
+            self._give_up(job, error, stop=False)
+
+    async def _set_apart(self, client: EmbeddingClient, job: _Job, *, others_pass: bool) -> bool:
+        """Split a batch at which the provider fails, if it is not down: whether it is, other texts tell.
+
+        A text that it cannot digest would otherwise fail its neighbours in the batch at every retry.
+        """
+        if others_pass or (job.family is not None and job.family.largest_accepted):
+            if len(job.texts) > 1:
+                self._split(job, job.family or _Family(size_may_be_at_fault=False))
+            return True
+        if len(job.texts) == 1:
+            return bool(self._jobs) and await self._passes(client, self._jobs.popleft())
+        first, second = halves(job.texts)
+        family = job.family or _Family(size_may_be_at_fault=False)
+        for half, rest in ((first, second), (second, first)):
+            if await self._passes(client, _Job(half), keep=False):
+                family.largest_accepted = max(family.largest_accepted, len(half))
+                self._jobs.appendleft(_Job(rest, family))
+                return True
+        return False
+
+    async def _passes(self, client: EmbeddingClient, job: _Job, *, keep: bool = True) -> bool:
+        """Send a batch once; ``keep``: if it fails, it stays in the queue."""
+        outcome, _ = await self._send(client, job.texts)
+        if isinstance(outcome, Answer):
+            self._accept(job, outcome)
+            return True
+        if keep:
+            self._jobs.appendleft(job)
+        return False
 
     def _tries(self, job: _Job, error: EmbeddingError) -> int:
         most = self._settings.max_attempts
@@ -483,7 +526,9 @@ class _Run:
             return 1
         if isinstance(error, EmbeddingAnswerError):
             # It was paid for: do not buy it six times.
-            most = min(most, _MAX_ANSWER_TRIES if job.family is None else _MAX_ANSWER_TRIES_OF_A_PIECE)
+            most = min(most, _MAX_ANSWER_TRIES if job.family is None else _MAX_TRIES_OF_A_PIECE)
+        elif _may_be_the_texts(error) and job.family is not None and job.family.largest_accepted:
+            most = min(most, _MAX_TRIES_OF_A_PIECE)  # its neighbours passed: waiting does not help
         return most
 
     async def _send(

@@ -23,7 +23,7 @@ from psycopg.types.json import Jsonb
 
 from vault_memory.adapters import store_statements as statements
 from vault_memory.adapters.database_errors import translated
-from vault_memory.adapters.store_records import AuditLine, Counts, Failure, Release, SyncState
+from vault_memory.adapters.store_records import AuditLine, Counts, Failure, Release, SyncState, Usage
 from vault_memory.errors import StoreError, WriterBusyError
 from vault_memory.notes.changes import ManifestEntry
 from vault_memory.notes.model import NoteStatus
@@ -413,27 +413,31 @@ class Store:
 
     # -- the account -------------------------------------------------------------------------------------------
 
-    def record_usage(self, *, model: str, texts: int, tokens: int, requests: int, price_usd: float) -> None:
+    def record_usage(
+        self, *, model: str, texts: int, tokens: int, requests: int, price_usd: float, texts_reused: int = 0
+    ) -> None:
         """Add to this month's account of the embedding provider."""
         with translated():
             self._connection.execute(
-                """INSERT INTO embedding_usage AS u (month, model, texts, tokens, requests, price_usd)
-                   VALUES (date_trunc('month', now())::date, %s, %s, %s, %s, %s)
+                """INSERT INTO embedding_usage AS u (month, model, texts, tokens, requests, price_usd, texts_reused)
+                   VALUES (date_trunc('month', now())::date, %s, %s, %s, %s, %s, %s)
                    ON CONFLICT (month, model) DO UPDATE SET texts = u.texts + EXCLUDED.texts,
                    tokens = u.tokens + EXCLUDED.tokens, requests = u.requests + EXCLUDED.requests,
-                   price_usd = u.price_usd + EXCLUDED.price_usd""",
-                [model, texts, tokens, requests, price_usd],
+                   price_usd = u.price_usd + EXCLUDED.price_usd,
+                   texts_reused = u.texts_reused + EXCLUDED.texts_reused""",
+                [model, texts, tokens, requests, price_usd, texts_reused],
             )
 
-    def month_cost(self) -> float:
-        """What this month's embeddings cost, in US dollars, by the prices that were configured."""
+    def month_usage(self) -> Usage:
+        """Return what this month's embeddings took."""
         with translated():
-            found = self._scalar(
-                """SELECT coalesce(sum(price_usd), 0)::float8 FROM embedding_usage
-                   WHERE month = date_trunc('month', now())::date""",
-                [],
-            )
-        return float(found or 0)
+            row = self._connection.execute(
+                """SELECT coalesce(sum(texts), 0)::int8, coalesce(sum(texts_reused), 0)::int8,
+                          coalesce(sum(tokens), 0)::int8, coalesce(sum(requests), 0)::int8,
+                          coalesce(sum(price_usd), 0)::float8
+                   FROM embedding_usage WHERE month = date_trunc('month', now())::date"""
+            ).fetchone()
+        return Usage(*row) if row else Usage(0, 0, 0, 0, 0.0)
 
     def has_bought_since(self, moment: datetime) -> bool:
         """Whether a provider was sent texts in the month of a moment or later."""

@@ -161,6 +161,23 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """A month's account of the embedder.
+
+    Attributes:
+        texts: Embedded.
+        texts_reused: That a note needed and had a vector already.
+        price_usd: By the prices that were configured.
+    """
+
+    texts: int
+    texts_reused: int
+    tokens: int
+    requests: int
+    price_usd: float
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """Rows and what should not be there (``orphans``, ``unlisted`` and ``leaks`` are 0 in a sound store)."""
 

@@ -20,7 +20,7 @@ from vault_memory.notes.model import NoteStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vault_memory.adapters.store_records import Counts, Failure, SyncState
+    from vault_memory.adapters.store_records import Counts, Failure, SyncState, Usage
     from vault_memory.commands.daemon import DaemonState
     from vault_memory.settings import Settings
 
@@ -34,6 +34,7 @@ class Status:
         behind: Commits of HEAD that the store does not have; None where the histories do not meet.
         tracked: Markdown files in HEAD's tree.
         rotate: Quarantined notes that had been embedded before, with the notice for each.
+        usage: Of the embedder in this month.
         by_status: Tracked files by their status in the manifest; None: no sync has looked at them yet.
         daemon: Whether anything follows HEAD by itself.
         collisions: Files left out because another one has the same name but for Unicode normalisation.
@@ -49,7 +50,7 @@ class Status:
     state: SyncState
     counts: Counts
     failures: list[Failure]
-    cost_this_month_usd: float
+    usage: Usage
     rotate: Mapping[str, str]
     daemon: DaemonState
     collisions: tuple[str, ...]
@@ -105,7 +106,14 @@ class Status:
             "ruleset": self.state.ruleset_id,
             "vector_index": self.state.vector_index,
             "size_bytes": self.counts.size_bytes,
-            "cost_this_month_usd": self.cost_this_month_usd,
+            "cost_this_month_usd": self.usage.price_usd,
+            "embedding_this_month": {
+                "texts_embedded": self.usage.texts,
+                "texts_reused": self.usage.texts_reused,
+                "tokens": self.usage.tokens,
+                "requests": self.usage.requests,
+                "price_usd": self.usage.price_usd,
+            },
             "daemon": {
                 "alive": self.daemon.alive,
                 "heartbeat_age_seconds": self.daemon.heartbeat_age_seconds,
@@ -140,7 +148,7 @@ def status(settings: Settings) -> Status:
             state=state,
             counts=store.counts(),
             failures=store.failures(),
-            cost_this_month_usd=store.month_cost(),
+            usage=store.month_usage(),
             rotate={line.source: line.notice for line in store.audit() if line.notice is not None},
             daemon=daemon_state(open_database(settings).dagster_dsn, settings.schema),
             collisions=tuple(

@@ -100,6 +100,23 @@ class NoteRun:
         with translated(self.session):
             return self.session.synchronizer.embed(scanned)
 
+    def embed_and_tell(self, batch: "Batch | None") -> "Batch":
+        """Get the vectors, and show at the step what they took, also where notes failed."""
+        with translated(self.session):
+            before = self.session.synchronizer.provider.spent
+        embedded = self.embed(batch)
+        spent = self.session.synchronizer.provider.spent
+        told: dict[str, float] = {
+            "texts_embedded": spent.texts - before.texts,
+            "texts_reused": sum(item.reused for item in embedded.items),
+            "tokens": spent.tokens - before.tokens,
+            "requests": spent.requests - before.requests,
+        }
+        if spent.price_usd is not None and before.price_usd is not None:
+            told["price_usd"] = round(spent.price_usd - before.price_usd, 6)
+        self.context.add_output_metadata(told)
+        return embedded
+
     def persist(self, batch: "Batch | None") -> Iterator[dg.AssetMaterialization]:
         """Write the notes, tell Dagster of each, and fail in the end if some could not be written."""
         embedded = self.embed(None) if batch is None else batch
@@ -249,7 +266,7 @@ def build_notes(names: Names) -> dg.AssetsDefinition:
         description="Get vectors for texts that have none yet.",
     )
     def embed(context: dg.OpExecutionContext, scanned: Any) -> Any:
-        return run_of(context).embed(scanned)
+        return run_of(context).embed_and_tell(scanned)
 
     @dg.op(
         name=names.named("persist"),

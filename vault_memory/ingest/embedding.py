@@ -86,6 +86,7 @@ class EmbedStep:
                     embedded=max(0, current.embedded - len(failed.keys() & item.hashes)),
                     failure=failure_of("embed", worst),
                 )
+        self._provider.account_reused(sum(items[item.note_id].reused for item in waiting))
         return batch.with_items(tuple(items.values()))
 
     def _missing_texts(

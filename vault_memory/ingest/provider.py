@@ -175,7 +175,7 @@ class Provider:
         result = embedder.embed(texts, on_vectors=keep, keep_vectors=False)
         spent = Spent(result.embedded, result.tokens, result.requests, result.price_usd)
         self.spent += spent
-        if spent.requests:
+        if spent.texts or spent.requests:
             self._store.record_usage(
                 model=embedder.model,
                 texts=spent.texts,
@@ -187,6 +187,13 @@ class Provider:
         # needs no embedding is still carried out.
         self.error = result.denied or self.error
         return result.failed
+
+    def account_reused(self, texts: int) -> None:
+        """Add texts that needed no new vector to the account."""
+        if texts and self.embedder is not None:
+            self._store.record_usage(
+                model=self.embedder.model, texts=0, tokens=0, requests=0, price_usd=0.0, texts_reused=texts
+            )
 
 
 def recorded(state: SyncState) -> embedding_adapter.RecordedIdentity | None:

@@ -354,6 +354,43 @@ def walk_due(synchronizer: Synchronizer) -> None:
         synchronizer.finish()
 
 
+@pytest.mark.parametrize(
+    ("outage", "bought_again"),
+    [({"faults": {"503": 1.0}}, 0), ({"latency_ms": 1500}, 4)],
+    ids=["refused", "answered too late"],
+)
+def test_an_outage_costs_syncs_and_no_text(
+    make_online: Callable[..., Installation],
+    embedding_server: EmbeddingServer,
+    outage: dict[str, object],
+    bought_again: int,
+) -> None:
+    """Syncs and a commit in the outage, then one after it: all is there; only the batch in flight was bought again."""
+    installation = make_online(embedding_server.url, VAULT_MEMORY_EMBEDDING_CONCURRENCY="1")
+    fill(installation, 4)
+    embedding_server.control(script=["ok"])
+    assert 0 == sync(installation.settings).exit_status
+    fill(installation, 6, words="queues")
+    embedding_server.control(**outage)
+    results = [sync(installation.settings) for _ in range(2)]
+    installation.vault.write("01_Projects/later.md", "# Later\n\nWritten in the outage.\n")
+    head = installation.vault.commit()
+    results.append(sync(installation.settings))
+    assert [(1, 6), (1, 6), (1, 7)] == [(one.exit_status, len(one.failures)) for one in results]
+    assert 4 == len({hit.source for hit in search("caches", settings=installation.settings, mode="keyword").items})
+
+    embedding_server.control(faults={}, latency_ms=0)
+    last = sync(installation.settings)
+
+    assert (0, head, 13) == (last.exit_status, last.end, last.texts_embedded)
+    assert {("indexed", None, None)} == states(installation)
+    assert [] == status(installation.settings).failures
+    assert [(0,)] == rows(installation, "SELECT count(*) FROM embedding_stage")
+    bought = paid(embedding_server)
+    assert 8 + 13 == len(set(bought))
+    assert bought_again >= len({text for text in bought if bought.count(text) > 1})
+
+
 def test_an_outage_is_met_once_by_a_sync_of_many_runs(
     make_online: Callable[..., Installation], embedding_server: EmbeddingServer
 ) -> None:
@@ -408,4 +445,6 @@ def test_cost_is_told_before_and_after(
     assert 0.7 <= told["estimated_tokens"] / done["tokens"] <= 1.3
     assert done["tokens"] < told["tokens"]
     assert done["tokens"] == done["price_usd"] == found["cost_this_month_usd"]
+    assert (6, 0) == (done["texts_embedded"], done["texts_reused"])
+    assert found["embedding_this_month"] == {name: done[name] for name in found["embedding_this_month"]}
     assert 0 == plan_only(installation.settings)[1].estimated_tokens

@@ -116,7 +116,7 @@ def test_passing_faults(embedding_server, canaries, logs, fault):
     ("fault", "kind", "requests"),
     [
         ("429", EmbeddingUnavailable, 3),
-        ("500", EmbeddingUnavailable, 3),
+        ("500", EmbeddingUnavailable, 5),  # two more tell an outage from a text that the server cannot digest
         ("503", EmbeddingUnavailable, 3),
         ("timeout", EmbeddingUnavailable, 3),
         ("reset", EmbeddingUnavailable, 3),
@@ -137,6 +137,27 @@ def test_outage(embedding_server, canaries, logs, fault, kind, requests):
     embedding_server.reset()
     opened = embedder(embedding_server.url)
     assert (40, 5) == ((again := opened.embed(texts)).embedded, again.requests)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64])
+@pytest.mark.parametrize("place", [0, 17, 39])
+def test_a_text_that_breaks_the_server_fails_alone(canaries, make_texts, logs, batch, place):
+    """A server that answers 500 to one text, as Ollama does to a NaN, is not down: all other texts are embedded."""
+    texts = [*canaries(39)]
+    texts.insert(place, *make_texts("poison"))
+
+    def digest(handler, body):
+        send(handler, 500 if "poison" in body.decode() else 200, good(body))
+
+    with hostile(digest) as (url, received):
+        result = embedder(url, max_batch_texts=batch, max_attempts=3).embed(texts)
+
+    assert [texts[place].text_hash] == list(result.failed)
+    assert 39 == result.embedded == len(result.vectors)
+    assert EmbeddingUnavailable is type(result.failed[texts[place].text_hash])
+    bought = [text for _, _, body in received if b"poison" not in body for text in json.loads(body)["input"]]
+    assert 39 == len(bought) == len(set(bought))
+    quiet(result, logs)
 
 
 @pytest.mark.parametrize("fault", ["badjson", "short", "wrongdim", "nan"])
