@@ -30,9 +30,9 @@ _RESERVED = re.compile(r'[%\x00-\x1f\x7f-\x9f"\[\]{},*|\\\u2028\u2029\ufeff]|\.\
 _LONG_RUN = re.compile(r"[a-z]{0,11}[0-9][a-z0-9]{5}|[0-9](?:[ -]?[0-9]){11}|://")
 _DISGUISE = re.compile("[\u00ad\u0300-\u036f\u180e\u200b-\u206f\ufeff\uff01-\uff5e\U000e0000-\U000e0fff]")
 _LABEL_STEMS: Final = (
-    "pass", "pwd", "pw", "pin", "wort", "contrase", "senha", "clave", "парол", "パスワード", "비밀번호", "암호", "码", "碼", "令", "钥", "鑰", "匙", "密",
-    "secret", "key", "token", "cred", "login", "auth",
-)  # fmt: skip
+    *("pass", "pwd", "pw", "pin", "wort", "contrase", "senha", "clave", "парол", "パスワード", "비밀번호", "암호"),
+    *("码", "碼", "令", "钥", "鑰", "匙", "密", "secret", "key", "token", "cred", "login", "auth"),
+)
 _PHRASE_WORDS: Final = 12
 _WORD_GAP = re.compile("[ _.-]+")
 _ESCAPE = re.compile(r"(?:%[0-9A-F]{2})+")
