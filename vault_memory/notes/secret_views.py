@@ -62,15 +62,15 @@ _ELEMENT: Final = (
     "|template|textarea|time|track|tt|u|use|var|video|wbr"
 )
 _ATTRIBUTES: Final = r"(?:\s[^<>]{0,400})?/?"
-_TOKEN_SIGN: Final = "[A-Za-z0-9_+/=.-]"
+_BEFORE_TAG, _AFTER_TAG = r"[A-Za-z0-9_+/=.)\]>*`~\u0378\u0379-]", r"[A-Za-z0-9_+/=.<!^%\[*`~\u0378\u0379-]"
 # What a renderer shows nothing of. A tag of a name that is no element's is one only inside of a word: elsewhere it
 # is a placeholder such as <token>.
 _MARKUP: Final = (
     rf"(?i)(?P<cell></?t[dh]{_ATTRIBUTES}>)|(?P<block></?(?:{_BLOCK}){_ATTRIBUTES}>)|</?(?:{_ELEMENT}){_ATTRIBUTES}>"
-    rf"|(?<={_TOKEN_SIGN})</?[a-z][a-z0-9:-]{{0,30}}{_ATTRIBUTES}>(?={_TOKEN_SIGN})|<[!?][a-z\[/][^<>]{{0,400}}>|\]\]>"
+    rf"|(?<={_BEFORE_TAG})</?[a-z][a-z0-9:-]{{0,30}}{_ATTRIBUTES}>(?={_AFTER_TAG})|<[!?][a-z\[/][^<>]{{0,400}}>|\]\]>"
     r"|!\[\[[^\[\]\n]{0,200}\]\]|(?P<link>\[\[(?:[^\[\]|\n]{0,200}\|)?|\]\])|\^?\[\^[^\[\]\s]{1,80}\]|\^\[[^\[\]\n]{0,200}\]"
     r"|!\[[^\[\]\n]{0,200}\](?:\([^()\n]{0,400}\)|\[[^\[\]\n]{0,80}\])"
-    r"|(?<!\])\[(?P<shown>[^\[\]\n]{0,200})\](?:\((?![^()\n]{0,400}(?:[?&#]|://[^()/@]{0,100}:[^()@]{0,100}@))[^()\n]{0,400}\)|\[[^\[\]\n]{0,80}\])"
+    r"|\[(?P<shown>[^\[\]\n]{0,200})\](?:\((?![^()\n]{0,400}(?:[?&#]|://[^()/@]{0,100}:[^()@]{0,100}@))[^()\n]{0,400}\)|\[[^\[\]\n]{0,80}\])"
     r"|\*{1,3}|~~|==(?=[^=\s])|`{1,3}|(?<=[A-Za-z0-9_])(?:\$\$?|[~^]|\+\+|\|\||%%)(?=[A-Za-z0-9_])"
 )
 # Openers of what is hidden down to its end, however far that is.
@@ -83,12 +83,13 @@ _HIDDEN: Final = (
 )
 _HIDDEN_OPENER: Final = "|".join(re.escape(opener) for opener, _ in _HIDDEN)
 _SPACES: Final = r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
-_GAP_OF_BLOCKS, _GAP_OF_SPACES = "\x0b", "\x0c"
-_MARKS_ON_ASCII: Final = r"(?<=[!-~])[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
+# Two signs that Unicode has given to nobody: they stand for what parts words on the page, where it may be a token.
+_GAP_OF_BLOCKS, _GAP_OF_SPACES = "\u0378", "\u0379"
+_MARKS_ON_ASCII: Final = r"(?<=[!-~\u0378\u0379])[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
 _PERCENT: Final = r"(?:%[0-9A-Fa-f]{2})+"
 _JOIN: Final = (
-    r"(?<=[A-Za-z0-9+/=_.-])[\x0b\x0c]{1,40}(?=[A-Za-z0-9+/=_.-])"
-    r"|(?<=[A-Za-z0-9+/=_.:@-])[ \t\x0b\x0c]{0,40}\\?[ \t]{0,8}\n[ \t>\x0b\x0c]{0,40}(?=[A-Za-z0-9+/=_.@-])(?![a-z]{2,12}[_-]|eyJ|A[KS]IA|AIza|SG\.|[a-z+]{3,14}://)"
+    r"(?<=[A-Za-z0-9+/=_.-])[\u0378\u0379]{1,40}(?=[A-Za-z0-9+/=_.-])"
+    r"|(?<=[A-Za-z0-9+/=_.:@-])[ \t\u0378\u0379]{0,40}\\?[ \t]{0,8}\n[ \t>\u0378\u0379]{0,40}(?=[A-Za-z0-9+/=_.@-])(?![a-z]{2,12}[_-]|eyJ|A[KS]IA|AIza|SG\.|[a-z+]{3,14}://)"
     r"""|["'`][ \t]{0,20}(?:\\?\n[ \t>]{0,40})?(?:\+|\.{1,2}|\|\||&|<>)?[ \t]{0,20}(?:\\?\n[ \t>]{0,40})?[fFrRbBuU]{0,2}["'`]"""
 )
 _BLOB: Final = r"[A-Za-z0-9+/_-]{20,}={0,2}"
@@ -100,6 +101,8 @@ _REVERSED_ENDS: Final = (
 )  # fmt: skip
 _TOKEN: Final = r"[A-Za-z0-9_.-]{24,}"
 _PRINTABLE_SHARE: Final = 0.97
+_NESTED_LINKS: Final = 3
+_PARAGRAPH_END: Final = r"\n(?=[ \t>]{0,40}(?:\n|\Z))"
 _LEAST_UTF16: Final = 8
 _NFKC_GROWTH: Final = 4096
 
@@ -234,7 +237,7 @@ def _entity(match: re.Match[str]) -> str:
 
 
 def _strip_markup(text: str, gap: str = " ") -> str:
-    """Take away what is not shown; the line breaks in it move to the end of their line, so that lines keep theirs.
+    """Take away what is not shown; the line breaks in it move to the end of their paragraph, whose lines stay joined.
 
     Args:
         text: The text.
@@ -246,12 +249,16 @@ def _strip_markup(text: str, gap: str = " ") -> str:
     text = _drop(text, _hidden_spans(text))
     gaps = {"cell": "|", "block": gap}
 
-    def spans() -> Iterator[tuple[int, int, str]]:
-        for match in compiled(_MARKUP).finditer(text):
-            shown = match["shown"]
-            yield match.start(), match.end(), gaps.get(str(match.lastgroup), "") if shown is None else shown
-
-    return _drop(text, spans())
+    for _ in range(_NESTED_LINKS):
+        marks = list(compiled(_MARKUP).finditer(text))
+        spans = (
+            (mark.start(), mark.end(), gaps.get(str(mark.lastgroup), "") if mark["shown"] is None else mark["shown"])
+            for mark in marks
+        )
+        text = _drop(text, spans)
+        if not any(mark["shown"] for mark in marks):
+            break  # what a link shows can hold marks of its own
+    return text
 
 
 def _hidden_spans(text: str) -> Iterator[tuple[int, int, str]]:
@@ -274,21 +281,21 @@ def _hidden_spans(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _drop(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
-    """Put something shorter for some spans; line breaks that are lost in one come before the next that is kept."""
+    """Put something shorter for some spans; line breaks that are lost come back at the paragraph's end."""
     parts: list[str] = []
     end = owed = 0
     for start, stop, instead in spans:
         kept = text[end:start]
-        if owed and "\n" in kept:
-            head, _, tail = kept.partition("\n")
-            kept, owed = f"{head}{chr(10) * owed}\n{tail}", 0
+        if owed and (gap := compiled(_PARAGRAPH_END).search(kept)):
+            kept, owed = f"{kept[: gap.start()]}{chr(10) * owed}{kept[gap.start() :]}", 0
         parts += (kept, instead)
         owed += text.count("\n", start, stop)
         end = stop
     kept = text[end:]
     if owed:
-        head, mark, tail = kept.partition("\n")
-        kept = f"{head}{chr(10) * owed}{mark}{tail}"
+        gap = compiled(_PARAGRAPH_END).search(kept)
+        at = gap.start() if gap else len(kept)
+        kept = f"{kept[:at]}{chr(10) * owed}{kept[at:]}"
     return "".join([*parts, kept])
 
 

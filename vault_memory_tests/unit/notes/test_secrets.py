@@ -396,6 +396,24 @@ _SHOWN_AS_NOTHING = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "[**{}**{}](x)",
+        "[{}`{}`](x)",
+        "[{}[{}](a)](b)",
+        "**[{}](a)**{}",
+        "[{}][r]<b>{}</b>",
+        "[[note|{}]]{}",
+        "=={}==~~{}~~",
+    ],
+)
+def test_a_token_that_marks_and_links_share_is_found(shape: str) -> None:
+    """What a link shows can hold marks of its own."""
+    token = TOKENS["github_token"]
+    assert {3} == {finding.line for finding in scan(f"note\n\nline {shape.format(token[:9], token[9:])} end\n")}
+
+
 @pytest.mark.parametrize("between", _SHOWN_AS_NOTHING, ids=ascii)
 def test_what_is_shown_as_nothing_does_not_part_a_token(between: str) -> None:
     """Whatever a renderer leaves out or a reader looks past joins what stands on both sides, and lines stay lines."""
@@ -405,7 +423,7 @@ def test_what_is_shown_as_nothing_does_not_part_a_token(between: str) -> None:
         assert {3} == {finding.line for finding in findings}, at
 
 
-_STACKABLE = tuple(one for one in _SHOWN_AS_NOTHING if one not in {"~", "$"})  # those are marks inside of a word alone
+_STACKABLE = tuple(one for one in _SHOWN_AS_NOTHING if one not in {"~", "$", "<x-y>"})  # marks inside of a word
 
 
 @given(
