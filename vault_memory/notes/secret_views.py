@@ -20,7 +20,9 @@ import base64
 import binascii
 import re
 import unicodedata
+import zlib
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -51,7 +53,7 @@ _CONFUSABLES: Final = str.maketrans(
     "giRIYijNACDEJKMOPTUVWZl-------..:::_",
 )
 _ENTITY: Final = r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,24});?"
-_ESCAPE: Final = r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~]))"
+_ESCAPE: Final = r"\\(?:u\{?([0-9a-fA-F]{2,4})\}?|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~])|(?P<octal>[0-7]{3}))"
 _BLOCK: Final = (
     "address|article|aside|blockquote|br|caption|center|dd|details|dir|div|dl|dt|fieldset|figcaption|figure|footer|form|h[1-6]|header|hr|legend|li"
     "|main|menu|nav|ol|optgroup|option|p|pre|section|select|summary|table|tbody|tfoot|thead|tr|ul"
@@ -88,13 +90,26 @@ _GAP_OF_BLOCKS, _GAP_OF_SPACES = "\u0378", "\u0379"
 _MARKS_ON_ASCII: Final = r"(?<=[!-~\u0378\u0379])[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
 _PERCENT: Final = r"(?:%[0-9A-Fa-f]{2})+"
 _JOIN: Final = (
-    r"(?<=[A-Za-z0-9+/=_.-])[\u0378\u0379]{1,40}(?=[A-Za-z0-9+/=_.-])"
+    r"(?<=[A-Za-z0-9+/_.-]{20})=[ \t]{0,4}\n(?=[A-Za-z0-9])|(?<=[A-Za-z0-9+/=_.-])[\u0378\u0379]{1,40}(?=[A-Za-z0-9+/=_.-])"
     r"|(?<=[A-Za-z0-9+/=_.:@-])[ \t\u0378\u0379]{0,40}\\?[ \t]{0,8}\n[ \t>\u0378\u0379]{0,40}(?=[A-Za-z0-9+/=_.@-])(?![a-z]{2,12}[_-]|eyJ|A[KS]IA|AIza|SG\.|[a-z+]{3,14}://)"
     r"""|["'`][ \t]{0,20}(?:\\?\n[ \t>]{0,40})?(?:\+|\.{1,2}|\|\||&|<>)?[ \t]{0,20}(?:\\?\n[ \t>]{0,40})?[fFrRbBuU]{0,2}["'`]"""
 )
 _BLOB: Final = r"[A-Za-z0-9+/_-]{20,}={0,2}"
 _BLOB_LINES: Final = r"(?:^[ \t>|]{0,40}[A-Za-z0-9+/]{16,}={0,2}[ \t]{0,8}$\n?){2,}"
 _HEX_BLOB: Final = r"(?:[0-9a-f]{2}){20,}|(?:[0-9A-F]{2}){20,}"
+# A text as a list of its characters' numbers: 67:68:70, 0x67, 0x68, 103, 104, chr(103)+chr(104), =67=68.
+_NUMBERS: Final = (
+    (
+        r"(?i)(?<![0-9a-z])(?:0x|\\x)?[0-9a-f]{2}(?:(?:[:=-]|[,;]?[ \t]{1,2}|,)(?:0x|\\x)?[0-9a-f]{2}){15,4000}(?![0-9a-z])",
+        r"(?i)(?:0x)?([0-9a-f]{2})",
+        16,
+    ),
+    (r"(?i)(?:=[0-9a-f]{2}){8,4000}", r"=(..)", 16),
+    (r"(?<![0-9.])[0-9]{2,3}(?:[,; ]{1,3}[0-9]{2,3}){15,4000}(?![0-9.])", r"[0-9]{2,3}", 10),
+    (r"(?i)chr\([0-9]{2,3}\)(?:[ \t+.&|]{1,6}chr\([0-9]{2,3}\)){7,4000}", r"[0-9]{2,3}", 10),
+)
+_BASE32_BLOB: Final = r"(?<![A-Za-z0-9+/=])[A-Z2-7]{32,4000}={0,6}(?![A-Za-z0-9+/])"
+_GZIP_MOST: Final = 1 << 20
 _REVERSED_ENDS: Final = (
     "-1v-ro-ks", "-tna-ks", "-jorp-ks", "_phg", "_ohg", "_shg", "_uhg", "_rhg", "_tap_buhtig", "-taplg", "_fh",
     "AIKA", "AISA", "azIA", "-bxox", "-pxox", "_evil_ks", "_evil_kr", "_mpn", "-ipyp", "_ksg", "-iax", "_8r", "-GS", "JyeJ",
@@ -301,7 +316,7 @@ def _drop(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
 
 def _unescape_character(match: re.Match[str]) -> str:
     code = match[1] or match[2]
-    char = chr(int(code, 16)) if code else match[3]
+    char = chr(int(code, 16)) if code else match[3] or chr(int(match["octal"], 8))
     return " " if char in "\n\r" else char
 
 
@@ -363,6 +378,11 @@ def _decoded(view: View) -> Iterator[View]:
                     raise DecodeBudgetError
                 if piece:
                     pieces.append((piece, view.line_at(match.start())))
+        for piece, start in _numbered(view.text):
+            spent += len(piece)
+            pieces.append((piece, view.line_at(start)))
+        if spent > MAX_DECODED_CHARACTERS:
+            raise DecodeBudgetError
         deeper = list(_from_pieces("base64", pieces))
         if not deeper:
             return
@@ -370,6 +390,21 @@ def _decoded(view: View) -> Iterator[View]:
         yield view
         read = [(_read(piece), line) for piece, line in pieces]
         yield from _from_pieces("base64, read", [pair for pair, old in zip(read, pieces, strict=True) if pair != old])
+
+
+def _numbered(text: str) -> Iterator[tuple[str, int]]:
+    """Read lists of characters' numbers, and base32."""
+    for pattern, number, base in _NUMBERS:
+        for match in compiled(pattern).finditer(text):
+            codes = [int(code, base) for code in compiled(number).findall(match.group())]
+            if all(32 <= code < 127 or code in {9, 10, 13} for code in codes):
+                yield "".join(map(chr, codes)), match.start()
+    for match in compiled(_BASE32_BLOB).finditer(text):
+        blob = match.group().rstrip("=")
+        with suppress(binascii.Error, UnicodeDecodeError):
+            piece = base64.b32decode(blob + "=" * (-len(blob) % 8)).decode("ascii")
+            if piece.isprintable():
+                yield piece, match.start()
 
 
 def _read(text: str) -> str:
@@ -388,6 +423,10 @@ def _decode(blob: str, *, hexadecimal: bool) -> str:
         blob = blob[: len(blob) - (len(blob) % 4 == 1)]
         data = base64.b64decode(blob + "=" * (-len(blob) % 4))
     head = data[:64]
+    if data.startswith(b"\x1f\x8b"):
+        with suppress(zlib.error):
+            data = zlib.decompressobj(wbits=31).decompress(data, _GZIP_MOST)
+            head = data[:64]
     if len(data) >= _LEAST_UTF16 and not any(head[1::2]) and all(head[::2]):
         data = data[: len(data) // 2 * 2].decode("utf-16-le", "replace").encode()  # as PowerShell encodes a command
         head = data[:64]
