@@ -15,6 +15,7 @@ import stat
 import subprocess
 import tomllib
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, get_args
 
@@ -117,6 +118,10 @@ class SyncSettings:
     retry_base_seconds: float = 60.0
     retry_max_seconds: float = 3600.0
     max_deleted_share: float = 0.5
+
+    def retry_after(self, attempts: int) -> timedelta:
+        """Return how long to wait after so many failures in a row."""
+        return timedelta(seconds=min(self.retry_base_seconds * 2 ** min(attempts - 1, 20), self.retry_max_seconds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,9 +275,11 @@ class Store:
             return int(self._scalar("SELECT attempts FROM note_state WHERE id = %s", [note_id]) or 0)
 
     def next_retry_at(self) -> datetime | None:
-        """When the first failed note is due again; None if no note failed."""
+        """When the first note is due again that failed or was not scanned in time; None if there is none."""
         with translated():
-            return self._scalar("SELECT min(next_retry_at) FROM note_state WHERE status = 'failed'", [])
+            return self._scalar(
+                "SELECT min(next_retry_at) FROM note_state WHERE status IN ('failed', 'quarantined')", []
+            )
 
     def failures(self) -> list[Failure]:
         """The failed notes with their reasons, by path."""

@@ -93,9 +93,7 @@ def down() -> None:
 
 @click.command("doctor")
 @click.option("--repair", is_flag=True, help="Mend what the store holds wrongly.")
-@click.option(
-    "--erase", is_flag=True, help="Also write the tables anew: deleted rows leave their files (docs/security.md)."
-)
+@click.option("--erase", is_flag=True, help="Also write the tables anew, without deleted rows.")
 @click.option("--online", is_flag=True, help="Also ask the embedding API for one vector.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(*, repair: bool, erase: bool, online: bool, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from vault_memory.adapters.store_records import ChunkRow, NoteRow, NoteState
@@ -175,8 +175,7 @@ class PersistStep:
     def _record_failure(self, item: Item, failure: NoteFailure, batch: Batch) -> None:
         """Note a failure in the manifest; the old rows, if any, go on answering."""
         attempts = self._store.attempts(item.note_id) + 1
-        sync = self._settings
-        wait = min(sync.retry_base_seconds * 2 ** min(attempts - 1, 20), sync.retry_max_seconds)
+        wait = self._settings.retry_after(attempts)
         self._store.write_state(
             NoteState(
                 id=item.note_id,
@@ -188,7 +187,7 @@ class PersistStep:
                 step=failure.step,
                 error_class=failure.error_class,
                 attempts=attempts,
-                next_retry_at=datetime.now(UTC) + timedelta(seconds=wait) if failure.retryable else None,
+                next_retry_at=datetime.now(UTC) + wait if failure.retryable else None,
             )
         )
         log.warning("%s: failed in %s (%s)", one_line(item.note_id), failure.step, failure.error_class)

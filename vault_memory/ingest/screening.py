@@ -5,8 +5,11 @@ Belongs here: the life of the workers, and what a dead or late one means for its
 
 A regular expression cannot be interrupted from within its process, and a signal handler or a thread would have
 to wait for it. So every note crosses a pipe and its parsed form comes back, which costs 0.6 ms (3 kB, a busy
-machine); in exchange the limit holds for anything a note can trigger, the Markdown parser included. It counts time
-as a clock does, waits for a busy machine included. The worker is a plain subprocess: a run process of Dagster has
+machine); in exchange the limit holds for anything a note can trigger, the Markdown parser included. The limit is one of
+processor time, which the kernel counts for the worker, so that a busy machine makes no note late; a clock that runs
+``WALL_FACTOR`` times as long stands behind it for a worker that does not run at all.
+
+The worker is a plain subprocess: a run process of Dagster has
 threads, which a fork would copy half alive, and ``multiprocessing`` would import its main module again.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -39,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 START_SECONDS: Final = 60.0
 """How long a worker may take to import its modules; far above what was seen (0.3 s) for loaded machines."""
+WALL_FACTOR: Final = 2.0
+"""How many times its budget a note may take by the clock, for a machine that has other things to do."""
 ANSWER_SECONDS: Final = 10.0
 """How long a finished answer may take through the pipe."""
 _WORKER: Final = "vault_memory.ingest.screening_worker"
@@ -56,7 +62,8 @@ class Screener:
     Args:
         rules: The compiled rules; every worker compiles its own and must come to the same id.
         allowed: The operator's allow-list; it is asked in this process.
-        time_budget_seconds: A note that takes longer is quarantined as ``scan_timeout``; None: as the rules say.
+        time_budget_seconds: A note that takes more processor time is quarantined as ``scan_timeout``; None: as the
+            rules say.
         max_workers: Notes that :meth:`screen_all` has under examination at once.
         worker_module: Module whose ``serve`` runs in the worker; tests put a slow or broken one here.
     """
@@ -212,7 +219,7 @@ class _Worker:
                 break
             except _Gone:
                 self.kill()
-        self._deadline = time.monotonic() + self._budget
+        self._deadline = time.monotonic() + WALL_FACTOR * self._budget
 
     def collect(self) -> Verdict | QuarantineReason:
         """Wait for the verdict on the note that was handed over, or say why there is none."""
@@ -226,8 +233,18 @@ class _Worker:
         if isinstance(answer, Verdict):
             self._is_owing = False
             return answer
+        late = answer is QuarantineReason.SCAN_TIMEOUT or self._ran_out_of_time()
         self.kill()
-        return QuarantineReason.SCAN_TIMEOUT if answer is QuarantineReason.SCAN_TIMEOUT else QuarantineReason.SCAN_ERROR
+        return QuarantineReason.SCAN_TIMEOUT if late else QuarantineReason.SCAN_ERROR
+
+    def _ran_out_of_time(self) -> bool:
+        """Whether the kernel ended the process because its time was up."""
+        if self._process is None:
+            return False
+        try:
+            return self._process.wait(timeout=1.0) == -signal.SIGPROF
+        except subprocess.TimeoutExpired:  # it lives: it has answered something else
+            return False
 
     def kill(self) -> None:
         """End the process if there is one."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LENGTH: Final = struct.Struct(">Q")
 REHEARSAL: Final = "---\ntitle: rehearsal\n---\n# Rehearsal\n\nOne *line*.\n"
+ORPHAN_FACTOR: Final = 2  # with the second that is added, above the parent's own patience
 _MEMORY_LIMIT_BYTES: Final = 2 * 1024**3
 
 
@@ -68,17 +69,19 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> NoReturn:
     _limit_memory()
     setup = _receive(requests)
     rules: Ruleset = setup["rules"]
-    orphan_seconds = 2 * setup["time_budget_seconds"] + 1
+    budget_seconds: float = setup["time_budget_seconds"]
     _rehearse()
     answer = frame(rules.id)
     while True:
         answers.write(answer)
         answers.flush()
         raw: RawNote = _receive(requests)
-        # The parent kills a late worker. Should the parent be gone, the system does: nothing else interrupts
-        # an expression that does not end, and the signal's default is to end the process.
-        signal.setitimer(signal.ITIMER_REAL, orphan_seconds)
+        # Nothing else interrupts an expression that does not end, and the default of both signals is to end the
+        # process: the first counts its own time, the second the clock's, should the parent be gone.
+        signal.setitimer(signal.ITIMER_PROF, budget_seconds)
+        signal.setitimer(signal.ITIMER_REAL, ORPHAN_FACTOR * budget_seconds + 1)
         answer = _answer(raw, rules)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

@@ -112,7 +112,7 @@ class Synchronizer:
         self._preparer = Preparer(vault, self._allowances, make_judge)
         self.planner = Planner(settings, store, vault, key, allowances=self._allowances, preparer=self._preparer)
         self._withdrawer = Withdrawer(
-            store, key, planner=self.planner, allowances=self._allowances, preparer=self._preparer
+            settings.sync, store, key, planner=self.planner, allowances=self._allowances, preparer=self._preparer
         )
         self._embed = EmbedStep(
             store, self.provider, planner=self.planner, preparer=self._preparer, withdrawer=self._withdrawer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from vault_memory.ingest.keys import KeyedHash
     from vault_memory.ingest.planning import Planner
     from vault_memory.ingest.prepare import Preparer, Refused
+    from vault_memory.settings import SyncSettings
 
 log = logging.getLogger(__name__)
 
@@ -34,17 +36,26 @@ class Withdrawer:
     """Takes notes out of memory. Call it as the writer."""
 
     def __init__(
-        self, store: Store, key: KeyedHash, *, planner: Planner, allowances: AllowList, preparer: Preparer
+        self,
+        settings: SyncSettings,
+        store: Store,
+        key: KeyedHash,
+        *,
+        planner: Planner,
+        allowances: AllowList,
+        preparer: Preparer,
     ) -> None:
         """Take over open parts.
 
         Args:
+            settings: When to look again at a note that was not scanned in time.
             store: To delete from.
             key: Of the keyed hashes.
             planner: Knows which releases have ended.
             allowances: The operator's releases.
             preparer: Judges stored texts.
         """
+        self._settings = settings
         self._store = store
         self._key = key
         self._planner = planner
@@ -115,6 +126,8 @@ class Withdrawer:
         item = items[verdict.path.id]
         quarantined = isinstance(verdict, Quarantined)
         status = NoteStatus.QUARANTINED if quarantined else NoteStatus.EXCLUDED
+        late = verdict.reason is QuarantineReason.SCAN_TIMEOUT
+        attempts = self._store.attempts(item.note_id) + 1 if late else 0
         started = time.perf_counter()
         sent: Sent | None = None
         if isinstance(verdict, Quarantined):
@@ -135,6 +148,9 @@ class Withdrawer:
                     commit=batch.commit,
                     reason=verdict.reason.value,
                     step="scan",
+                    attempts=attempts,
+                    # A machine may have been busy: what was not scanned in time is looked at again, and not too often.
+                    next_retry_at=datetime.now(UTC) + self._settings.retry_after(attempts) if attempts else None,
                 )
             )
         rules = verdict.rules if isinstance(verdict, Quarantined) else (verdict.reason.value,)

@@ -52,7 +52,7 @@ class ManifestEntry:
         status: How it ended when it was last looked at.
         blob_tag: Its blob id then; the keyed hash of it where quarantined or excluded.
         ruleset_id: The rules it was looked at with.
-        next_retry_at: For a failed note, when to try again; None: never by itself, since it would fail again.
+        next_retry_at: For a failed note, or one that was not scanned in time, when to try again; None: never by itself.
         has_rows: Whether the search tables hold the note, perhaps in an older version.
         row_blob_id: Blob id of the version in the search tables.
         forgotten: Whether its owner had this version taken out by hand; no rules and no ``full`` bring it back.
@@ -356,7 +356,7 @@ class _Planner:
                 if not self._retry_is_due(entry):
                     self.deferred += 1
                     return
-            elif _is_consistent(entry):
+            elif _is_consistent(entry) and not self._was_late(entry):
                 self.unchanged += 1
                 return
         self.upserts[path.id] = Upsert(path, blob_id, None if entry is None else entry.status)
@@ -367,6 +367,10 @@ class _Planner:
         """Return whether a file was looked at with this content and these rules."""
         expected = self.tag(blob_id) if entry.status in _HASHED_STATUSES else blob_id
         return entry.ruleset_id == self.rules.id and entry.blob_tag == expected
+
+    def _was_late(self, entry: ManifestEntry) -> bool:
+        """Whether a quarantined note was not scanned in time and is due again: the machine may have been busy."""
+        return entry.status is NoteStatus.QUARANTINED and entry.next_retry_at is not None and self._retry_is_due(entry)
 
     def _retry_is_due(self, entry: ManifestEntry) -> bool:
         if self.retry_failed != "due":

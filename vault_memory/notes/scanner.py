@@ -96,7 +96,7 @@ def examine(raw: RawNote, rules: Ruleset) -> Verdict:
         text = _decode(raw.data)
         if isinstance(text, QuarantineReason):
             return Verdict(content_hash, text)
-        findings = secrets.scan(text)
+        findings = (*raw.path.findings, *secrets.scan(text))
         return Verdict(content_hash, _read(raw, text, rules), findings)
     except Exception as error:  # noqa: BLE001 - fails closed, and the message may quote the note
         return Verdict(content_hash, QuarantineReason.SCAN_ERROR, findings, type(error).__name__)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PASSWORD: Final = (
-    r"pass[ _-]?w(?:or)?d|passwort|kennwort|(?<![A-Za-z])(?:root|admin|user|db)pw(?![A-Za-z])|pass[ _-]?(?:phrase|code)|pwd|psk|(?<![A-Za-z0-9+/=])pw(?![A-Za-z0-9+/])|(?<![A-Za-z0-9+/=])pass(?![A-Za-z])"
+    r"pas{1,2}[ _-]?w(?:or|r|ro)?d|(?<![a-z])p(?:as)?swr?d?(?![a-z])|p/w|(?<![a-z])(?:mima|kouling)(?![a-z])|(?<![a-z])(?:ssh|my|db|pg|smtp|mail|ftp|ldap)pass(?![a-z])|🔑|🔐|passwort|kennwort|(?<![A-Za-z])(?:root|admin|user|db)pw(?![A-Za-z])|pass[ _-]?(?:phrase|code)|pwd|psk|(?<![A-Za-z0-9+/=])pw(?![A-Za-z0-9+/])|(?<![A-Za-z0-9+/=])pass(?![A-Za-z])"
     r"|(?-i:(?<=[a-z])(?:Pass|Pw)(?![a-z]))|contrase[ñn]a|(?<![a-z])senha|mot[ _-]de[ _-]passe|(?<![a-z])mdp(?![a-z])|wachtwoord|парол[ьяею]|palavra[ -]passe|(?<![a-z])clave(?:[ ](?:de[ ](?:acceso|la[ ]wifi)|secreta|wifi))?(?![a-z])|zugangscode|(?:wlan|wifi|wi-fi|netzwerk)[ -]?schl[üu]ssel"
     r"|(?<![a-z])has[łl]o(?![a-z])|[şs]ifre(?:si)?(?![a-z])|(?<![a-z])parola(?![a-z])|l[öo]senord|adgangskode|(?<![a-z])passord|salasana|(?<![a-z])hesl[oa](?![a-z])|jelsz[óo]|m[ậa]t kh[ẩa]u"
     r"|รหัสผ่าน|كلمة[ ](?:المرور|السر)|סיסמ[הא]|पासवर्ड|kata[ ]sandi|κωδικ[όο]ς|गुप्त[ ]शब्द|code[ ](?:secret|d'acc[èe]s)"
@@ -77,7 +77,9 @@ _NOT_AFTER: Final = (
     r"|库|散列|不少于|至少|最少|由|贴|写|存|放|必须|永远|可以|应该|要求|不[能要可]|需要|最好|对|交换|协商|派生|轮换|托管|原语|工程|安全|体系|协议|系统|通信|术|编|家|战|界|设备|器|组件|服务|大全|模块|锁芯|认证|验证)"
 )
 _OPEN: Final = r"""[\s"'`*_(\[{「『“‘<《【]{0,8}"""
-_STRONG: Final = r"""[\s"'`*_)\]）】」』”’》~?!]{0,6}(?::=|=>|={1,3}|[:：;]|->|→|-->|⇒|➜|\||>|——?|–)"""  # label: value
+_STRONG: Final = (
+    r"""[\s"'`*_)\]）】」』”’》~?!]{0,6}(?::=|=>|={1,3}|[:：;]|->|→|-->|⇒|➜|➡️?|👉|🔑|🔐|\||>|——?|–)"""  # label: value
+)
 _TYPED: Final = r"""[\s"'`?]{0,4}:[ \t]{0,4}[A-Za-z][\w<>\[\]|., ?]{0,40}[ \t]{0,4}=(?!=)"""  # label: str = value
 _COMMENTED: Final = r"""[ \t]{0,4}[(（\[][^()（）\[\]\n]{0,40}[)）\]][ \t]{0,4}[*_`]{0,3}(?:[:：=]|->|→|是|为|is)"""  # label (root) : value
 _PAIR: Final = r"""["'][ \t]{0,4}(?:,|\)?[ \t]{0,4}(?:\.set|\.put)?\()[ \t]{0,4}(?=["'])"""  # put("label", "value")
@@ -85,12 +87,13 @@ _CALL: Final = r"""[ \t]{0,2}\([ \t]{0,4}(?=["'])"""  # setPassword("value")
 _ATTRIBUTE: Final = (
     r"""["'][ \t]{0,4},?\s{0,20}["']?value["']?[ \t]{0,4}[=:][ \t]{0,4}(?=["'])"""  # name="label" value="value"
 )
+_ELEMENTS: Final = r"""[ \t]{0,4}</[A-Za-z]{1,20}>\s{0,40}<[A-Za-z]{1,20}>(?=[^\s<])"""  # <key>label</key><value>value
 _LATER_VALUE: Final = (
     r"""["']?[ \t]{0,4}\n[ \t-]{0,20}["']?value["']?[ \t]{0,4}:[ \t]{0,4}"""  # - name: LABEL / value: value
 )
 _QUALIFIED: Final = r"""[ \t]{1,4}(?:for|of|to|on|in|at|used|de|del|du|für|fuer|zum|zur|vom|pour|para|di|do|da|per|till|til|от|для|к|на)[ \t][^\n.:=|;,!?。；，：]{1,40}[:：=]|(?:[ \t]{0,2}[/／&和、+|-][ \t]{0,2}[\w一-鿿]{1,12}){1,3}[ \t]{0,2}[:：=]"""
 _COPULA: Final = (
-    r"""["'`*_)）\]」』]{0,4}(?:[ \t]{1,4}(?:[A-Za-z][\w'-]{0,14}[ \t]{1,4}){0,5}?(?:is|was|are|to|as|became|IS|Is|=|es|ist|lautet|est|é|это)(?:[ \t]{1,4}(?:now|still|currently|been|changed|set|reset|updated|rotated|just|temporarily|back)){0,4}(?:[ \t]{1,4}(?:to|as))?(?:[ \t]?:)?[ \t]{1,4}"""
+    r"""["'`*_)）\]」』]{0,4}(?:['’]s(?=[ \t])|[ \t]{1,4}(?:[A-Za-z][\w'-]{0,14}[ \t]{1,4}){0,5}?(?:is|was|are|to|as|became|IS|Is|=|es|ist|lautet|est|é|это)(?:[ \t]{1,4}(?:now|still|currently|been|changed|set|reset|updated|rotated|just|temporarily|back)){0,4}(?:[ \t]{1,4}(?:to|as))?(?:[ \t]?:)?[ \t]{1,4}"""
     r"""|[一-鿿 \t]{0,8}?(?:[是为為叫用即]|改成了?|改[为為]|换成了?|设成了?|设[为為置]|設[为為定]|变成了?|变[为為]|成了|告诉|发你|[:：=→]|は|が|는|은)[ \t]{0,4}(?:[:：][ \t]{0,2})?)"""
 )
 _SPACE: Final = r"""["'`*_」』）)]{0,3}(?:[ \t]{1,4}|(?=[「『“‘"'`（(【]))"""
@@ -104,6 +107,8 @@ _NEXT_LINE: Final = (
     r"""\n(?:[ \t>]{0,8}\n)?[ \t>]{0,8}(?:[-*+][ \t]|\d{1,2}[.)][ \t])?[ \t]{0,4}(?:```?\w{0,12}\n[ \t>]{0,8})?[`"'*_]{0,4}(?P<value>[!-~]{4,200})[ \t]{0,8}(?:\n|\Z)"""
 )
 _HANZI_LINE: Final = r"[ \t]{0,4}[:：][ \t]{0,4}(?P<value>[一-鿿]{7,24})[ \t]{0,8}(?:\n|\Z)"
+# Chinese, digits and a letter or mark in one: 小猫2024Abc!
+_MIXED_LINE: Final = r"[ \t]{0,4}[:：=][ \t]{0,4}(?=[!-~]{0,40}[一-鿿])(?=\S{0,40}[0-9]\S{0,40}?[0-9])(?=\S{0,40}[A-Za-z!@#$%^&*])(?P<value>[!-~一-鿿]{6,40})[ \t]{0,8}(?:\n|\Z)"
 _HANZI_TALK: Final = r"[的了是在见请用需要不可与和或被把等于同忘记设置改重存放找问看发由无空暂待略保密加解钥码令算法输入长短字符位数为以从及其这那该每任何各对]"
 _RANDOM_MINIMUM: Final = {"S": 16, "T": 16, "A": 16, "K": 16, "W": 20}
 _CASES: Final = 3
@@ -117,7 +122,7 @@ _PAIR_LABEL: Final = (
 _MAYBE: Final = r"[0-9!@#$%^&*]|[A-Za-z]{8}"
 _VERBS: Final = ("pass", "key", "auth", "login", "cred", "creds")
 _STEMS: Final = (
-    "pass", "kennwort", "pwd", "psk", "pw", "contrase", "senha", "mdp", "wachtwoord", "парол", "パスワード", "暗証番号",
+    "pas", "psw", "p/w", "mima", "kouling", "🔑", "🔐", "kennwort", "pwd", "psk", "pw", "contrase", "senha", "mdp", "wachtwoord", "парол", "パスワード", "暗証番号",
     "비밀번호", "암호", "비번", "패스워드", "비밀", "合言葉", "語", "语", "has", "ifre", "parola", "senord", "adgangskode", "salasana", "hesl", "jelsz",
     "t kh", "รหัสผ่าน", "كلمة", "סיסמ", "पासवर्ड", "गुप्त", "kata sandi", "κωδικ", "palavra", "clav", "clé", "cle ", "schl", "zugangscode", "ключ", "秘", "code s", "code d", "码", "碼", "令", "暗", "secret", "key", "钥", "鑰", "匙", "加密串", "token", "bearer", "凭", "憑", "cookie",
     "jwt", "sessdata", "トークン", "토큰", "auth", "授", "访问", "ak=", "ak:", "ak =", "ak :", "sk=", "sk:", "sk =", "sk :", "ak：", "sk：",
@@ -199,7 +204,8 @@ def find_labelled(text: str) -> Iterator[tuple[str, int, int]]:
             text, max(0, start - 8), start
         ):
             kind = "A"  # a token of something: SERVICE_TOKEN=..., _authToken=..., access token
-        length = _value_end(kind, label, rest) if maybe else _hanzi_end(rest)
+        declared = compiled(_DECLARED).search(text, max(0, start - 60), start) is not None
+        length = _value_end(kind, label, rest, declared=declared) if maybe else _hanzi_end(rest)
         if length:
             # The line that matters is the value's: a label may stand two lines above it.
             yield _RULES[kind], end + shift + length - 1, end + shift + length
@@ -218,14 +224,14 @@ _RULES: Final = {
 
 _BEFORE: Final = (
     r"(?<![!-~])[\"'`「“]{0,2}(?P<value>[!-~]{6,64}?)[\"'`」”]{0,2}[ \t]{0,2}"
-    r"(?:作为|当作?|做|(?:as|is)(?:[ ](?:the|my|our|a|your))?)(?:[ ][A-Za-z][\w-]{0,14}){0,2}[ \t]{0,2}(?:[一-鿿]{0,4})\Z"
+    r"(?:作为|当作?|做|[(（]|←|<-|//|#|(?:as|is)(?:[ ](?:the|my|our|a|your))?)(?:[ ][A-Za-z][\w-]{0,14}){0,2}[ \t]{0,2}(?:[一-鿿]{0,4})\Z"
 )
 
 
 def _find_value_before(text: str, start: int) -> Iterator[tuple[str, int, int]]:
     """Find a value that stands before its label: ``use ... as the password``."""
     before = text[max(0, start - 90) : start]
-    if not any(word in before for word in (" as", " is", "作", "当", "做")):
+    if not any(word in before for word in (" as", " is", "作", "当", "做", "(", "（", "←", "<-", "//", "#")):
         return
     match = compiled(_BEFORE).search(before)
     if match and is_password(match["value"], firm=False):
@@ -254,32 +260,44 @@ def _skip_identifier(rest: str) -> tuple[str, int]:
     return rest, 0
 
 
-def _value_end(kind: str, label: str, rest: str) -> int:
-    """Give where the value of a label ends, or 0 if it has none."""
-    return _tied_end(kind, label, rest) or _loose_end(kind, label, rest)
+_DECLARED: Final = (
+    r"(?m)(?:^|[\s;&`])(?:ENV|ARG|setenv|setx|set(?:[ \t]+-\w{1,4}){0,3}|[Ss]et-Item)[ \t]+[\"'$]?[\w:-]{0,40}\Z"
+)
+
+
+def _value_end(kind: str, label: str, rest: str, *, declared: bool = False) -> int:
+    """Give where the value of a label ends, or 0 if it has none.
+
+    Args:
+        kind: Of the label.
+        label: The label itself.
+        rest: What stands behind it.
+        declared: Whether a command that sets a variable stands before it: then a space ties as a colon does.
+    """
+    return _tied_end(kind, label, rest) or _loose_end(kind, label, rest, declared=declared)
 
 
 def _tied_end(kind: str, label: str, rest: str) -> int:
     """Look for a value that a sign ties to its label."""
     chinese = not label.isascii()
-    for tie in (_TYPED, _COMMENTED, _PAIR, _CALL, _ATTRIBUTE, _LATER_VALUE, _STRONG, _QUALIFIED):
+    for tie in (_TYPED, _COMMENTED, _ELEMENTS, _PAIR, _CALL, _ATTRIBUTE, _LATER_VALUE, _STRONG, _QUALIFIED):
         match = compiled(tie).match(rest)
         if match:
             for value, quoted, end in _values_at(rest, match.end(), password=kind in "PS"):
                 if _accept(kind, value, firm=True, quoted=quoted, chinese=chinese):
                     return end
-    return _hanzi_end(rest) if chinese and kind in "PS" else 0
+    return _hanzi_end(rest) if kind in "PS" else 0
 
 
-def _loose_end(kind: str, label: str, rest: str) -> int:
+def _loose_end(kind: str, label: str, rest: str, *, declared: bool) -> int:
     """Look for a value behind a verb, a space or on the next line; it needs a stronger shape."""
     chinese = not label.isascii()
     for tie in (_COPULA, _SPACE, _ADJACENT) if chinese else (_COPULA, _SPACE):
         match = compiled(tie).match(rest)
-        if match and not (tie is _SPACE and label.lower() in _VERBS):
+        if match and not (tie is _SPACE and label.lower() in _VERBS and not declared):
             verb = label.lower() == "pass" and compiled(r"(?:to|as)(?:[ \t]?:)?[ \t]{1,4}\Z").search(match[0])
             for value, quoted, end in () if verb else _values_at(rest, match.end(), password=kind in "PS"):
-                if _accept(kind, value, firm=quoted and tie is _COPULA, quoted=quoted, chinese=chinese):
+                if _accept(kind, value, firm=declared or (quoted and tie is _COPULA), quoted=quoted, chinese=chinese):
                     return end
     match = compiled(_NEXT_LINE).match(rest)
     if match:
@@ -293,6 +311,9 @@ def _loose_end(kind: str, label: str, rest: str) -> int:
 
 def _hanzi_end(rest: str) -> int:
     """Give where a pass-phrase of Chinese characters ends that fills its line and is no sentence, or 0."""
+    mixed = compiled(_MIXED_LINE).match(rest)
+    if mixed and not compiled(_HANZI_TALK).search(mixed["value"]):
+        return mixed.end("value")
     match = compiled(_HANZI_LINE).match(rest)
     return match.end("value") if match and not compiled(_HANZI_TALK).search(match["value"]) else 0
 

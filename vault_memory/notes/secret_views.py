@@ -20,7 +20,9 @@ import base64
 import binascii
 import re
 import unicodedata
+import zlib
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -51,7 +53,7 @@ _CONFUSABLES: Final = str.maketrans(
     "giRIYijNACDEJKMOPTUVWZl-------..:::_",
 )
 _ENTITY: Final = r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,24});?"
-_ESCAPE: Final = r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~]))"
+_ESCAPE: Final = r"\\(?:u\{?([0-9a-fA-F]{2,4})\}?|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~])|(?P<octal>[0-7]{3}))"
 _BLOCK: Final = (
     "address|article|aside|blockquote|br|caption|center|dd|details|dir|div|dl|dt|fieldset|figcaption|figure|footer|form|h[1-6]|header|hr|legend|li"
     "|main|menu|nav|ol|optgroup|option|p|pre|section|select|summary|table|tbody|tfoot|thead|tr|ul"
@@ -62,15 +64,15 @@ _ELEMENT: Final = (
     "|template|textarea|time|track|tt|u|use|var|video|wbr"
 )
 _ATTRIBUTES: Final = r"(?:\s[^<>]{0,400})?/?"
-_TOKEN_SIGN: Final = "[A-Za-z0-9_+/=.-]"
+_BEFORE_TAG, _AFTER_TAG = r"[A-Za-z0-9_+/=.)\]>*`~\u0378\u0379-]", r"[A-Za-z0-9_+/=.<!^%\[*`~\u0378\u0379-]"
 # What a renderer shows nothing of. A tag of a name that is no element's is one only inside of a word: elsewhere it
 # is a placeholder such as <token>.
 _MARKUP: Final = (
     rf"(?i)(?P<cell></?t[dh]{_ATTRIBUTES}>)|(?P<block></?(?:{_BLOCK}){_ATTRIBUTES}>)|</?(?:{_ELEMENT}){_ATTRIBUTES}>"
-    rf"|(?<={_TOKEN_SIGN})</?[a-z][a-z0-9:-]{{0,30}}{_ATTRIBUTES}>(?={_TOKEN_SIGN})|<[!?][a-z\[/][^<>]{{0,400}}>|\]\]>"
+    rf"|(?<={_BEFORE_TAG})</?[a-z][a-z0-9:-]{{0,30}}{_ATTRIBUTES}>(?={_AFTER_TAG})|<[!?][a-z\[/][^<>]{{0,400}}>|\]\]>"
     r"|!\[\[[^\[\]\n]{0,200}\]\]|(?P<link>\[\[(?:[^\[\]|\n]{0,200}\|)?|\]\])|\^?\[\^[^\[\]\s]{1,80}\]|\^\[[^\[\]\n]{0,200}\]"
     r"|!\[[^\[\]\n]{0,200}\](?:\([^()\n]{0,400}\)|\[[^\[\]\n]{0,80}\])"
-    r"|(?<!\])\[(?P<shown>[^\[\]\n]{0,200})\](?:\((?![^()\n]{0,400}(?:[?&#]|://[^()/@]{0,100}:[^()@]{0,100}@))[^()\n]{0,400}\)|\[[^\[\]\n]{0,80}\])"
+    r"|\[(?P<shown>[^\[\]\n]{0,200})\](?:\((?![^()\n]{0,400}(?:[?&#]|://[^()/@]{0,100}:[^()@]{0,100}@))[^()\n]{0,400}\)|\[[^\[\]\n]{0,80}\])"
     r"|\*{1,3}|~~|==(?=[^=\s])|`{1,3}|(?<=[A-Za-z0-9_])(?:\$\$?|[~^]|\+\+|\|\||%%)(?=[A-Za-z0-9_])"
 )
 # Openers of what is hidden down to its end, however far that is.
@@ -83,23 +85,39 @@ _HIDDEN: Final = (
 )
 _HIDDEN_OPENER: Final = "|".join(re.escape(opener) for opener, _ in _HIDDEN)
 _SPACES: Final = r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
-_GAP_OF_BLOCKS, _GAP_OF_SPACES = "\x0b", "\x0c"
-_MARKS_ON_ASCII: Final = r"(?<=[!-~])[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
+# Two signs that Unicode has given to nobody: they stand for what parts words on the page, where it may be a token.
+_GAP_OF_BLOCKS, _GAP_OF_SPACES = "\u0378", "\u0379"
+_MARKS_ON_ASCII: Final = r"(?<=[!-~\u0378\u0379])[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
 _PERCENT: Final = r"(?:%[0-9A-Fa-f]{2})+"
 _JOIN: Final = (
-    r"(?<=[A-Za-z0-9+/=_.-])[\x0b\x0c]{1,40}(?=[A-Za-z0-9+/=_.-])"
-    r"|(?<=[A-Za-z0-9+/=_.:@-])[ \t\x0b\x0c]{0,40}\\?[ \t]{0,8}\n[ \t>\x0b\x0c]{0,40}(?=[A-Za-z0-9+/=_.@-])(?![a-z]{2,12}[_-]|eyJ|A[KS]IA|AIza|SG\.|[a-z+]{3,14}://)"
+    r"(?<=[A-Za-z0-9+/_.-]{20})=[ \t]{0,4}\n(?=[A-Za-z0-9])|(?<=[A-Za-z0-9+/=_.-])[\u0378\u0379]{1,40}(?=[A-Za-z0-9+/=_.-])"
+    r"|(?<=[A-Za-z0-9+/=_.:@-])[ \t\u0378\u0379]{0,40}\\?[ \t]{0,8}\n[ \t>\u0378\u0379]{0,40}(?=[A-Za-z0-9+/=_.@-])(?![a-z]{2,12}[_-]|eyJ|A[KS]IA|AIza|SG\.|[a-z+]{3,14}://)"
     r"""|["'`][ \t]{0,20}(?:\\?\n[ \t>]{0,40})?(?:\+|\.{1,2}|\|\||&|<>)?[ \t]{0,20}(?:\\?\n[ \t>]{0,40})?[fFrRbBuU]{0,2}["'`]"""
 )
 _BLOB: Final = r"[A-Za-z0-9+/_-]{20,}={0,2}"
 _BLOB_LINES: Final = r"(?:^[ \t>|]{0,40}[A-Za-z0-9+/]{16,}={0,2}[ \t]{0,8}$\n?){2,}"
 _HEX_BLOB: Final = r"(?:[0-9a-f]{2}){20,}|(?:[0-9A-F]{2}){20,}"
+# A text as a list of its characters' numbers: 67:68:70, 0x67, 0x68, 103, 104, chr(103)+chr(104), =67=68.
+_NUMBERS: Final = (
+    (
+        r"(?i)(?<![0-9a-z])(?:0x|\\x)?[0-9a-f]{2}(?:(?:[:=-]|[,;]?[ \t]{1,2}|,)(?:0x|\\x)?[0-9a-f]{2}){15,4000}(?![0-9a-z])",
+        r"(?i)(?:0x)?([0-9a-f]{2})",
+        16,
+    ),
+    (r"(?i)(?:=[0-9a-f]{2}){8,4000}", r"=(..)", 16),
+    (r"(?<![0-9.])[0-9]{2,3}(?:[,; ]{1,3}[0-9]{2,3}){15,4000}(?![0-9.])", r"[0-9]{2,3}", 10),
+    (r"(?i)chr\([0-9]{2,3}\)(?:[ \t+.&|]{1,6}chr\([0-9]{2,3}\)){7,4000}", r"[0-9]{2,3}", 10),
+)
+_BASE32_BLOB: Final = r"(?<![A-Za-z0-9+/=])[A-Z2-7]{32,4000}={0,6}(?![A-Za-z0-9+/])"
+_GZIP_MOST: Final = 1 << 20
 _REVERSED_ENDS: Final = (
     "-1v-ro-ks", "-tna-ks", "-jorp-ks", "_phg", "_ohg", "_shg", "_uhg", "_rhg", "_tap_buhtig", "-taplg", "_fh",
     "AIKA", "AISA", "azIA", "-bxox", "-pxox", "_evil_ks", "_evil_kr", "_mpn", "-ipyp", "_ksg", "-iax", "_8r", "-GS", "JyeJ",
 )  # fmt: skip
 _TOKEN: Final = r"[A-Za-z0-9_.-]{24,}"
 _PRINTABLE_SHARE: Final = 0.97
+_NESTED_LINKS: Final = 3
+_PARAGRAPH_END: Final = r"\n(?=[ \t>]{0,40}(?:\n|\Z))"
 _LEAST_UTF16: Final = 8
 _NFKC_GROWTH: Final = 4096
 
@@ -234,7 +252,7 @@ def _entity(match: re.Match[str]) -> str:
 
 
 def _strip_markup(text: str, gap: str = " ") -> str:
-    """Take away what is not shown; the line breaks in it move to the end of their line, so that lines keep theirs.
+    """Take away what is not shown; the line breaks in it move to the end of their paragraph, whose lines stay joined.
 
     Args:
         text: The text.
@@ -246,12 +264,16 @@ def _strip_markup(text: str, gap: str = " ") -> str:
     text = _drop(text, _hidden_spans(text))
     gaps = {"cell": "|", "block": gap}
 
-    def spans() -> Iterator[tuple[int, int, str]]:
-        for match in compiled(_MARKUP).finditer(text):
-            shown = match["shown"]
-            yield match.start(), match.end(), gaps.get(str(match.lastgroup), "") if shown is None else shown
-
-    return _drop(text, spans())
+    for _ in range(_NESTED_LINKS):
+        marks = list(compiled(_MARKUP).finditer(text))
+        spans = (
+            (mark.start(), mark.end(), gaps.get(str(mark.lastgroup), "") if mark["shown"] is None else mark["shown"])
+            for mark in marks
+        )
+        text = _drop(text, spans)
+        if not any(mark["shown"] for mark in marks):
+            break  # what a link shows can hold marks of its own
+    return text
 
 
 def _hidden_spans(text: str) -> Iterator[tuple[int, int, str]]:
@@ -274,27 +296,27 @@ def _hidden_spans(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _drop(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
-    """Put something shorter for some spans; line breaks that are lost in one come before the next that is kept."""
+    """Put something shorter for some spans; line breaks that are lost come back at the paragraph's end."""
     parts: list[str] = []
     end = owed = 0
     for start, stop, instead in spans:
         kept = text[end:start]
-        if owed and "\n" in kept:
-            head, _, tail = kept.partition("\n")
-            kept, owed = f"{head}{chr(10) * owed}\n{tail}", 0
+        if owed and (gap := compiled(_PARAGRAPH_END).search(kept)):
+            kept, owed = f"{kept[: gap.start()]}{chr(10) * owed}{kept[gap.start() :]}", 0
         parts += (kept, instead)
         owed += text.count("\n", start, stop)
         end = stop
     kept = text[end:]
     if owed:
-        head, mark, tail = kept.partition("\n")
-        kept = f"{head}{chr(10) * owed}{mark}{tail}"
+        gap = compiled(_PARAGRAPH_END).search(kept)
+        at = gap.start() if gap else len(kept)
+        kept = f"{kept[:at]}{chr(10) * owed}{kept[at:]}"
     return "".join([*parts, kept])
 
 
 def _unescape_character(match: re.Match[str]) -> str:
     code = match[1] or match[2]
-    char = chr(int(code, 16)) if code else match[3]
+    char = chr(int(code, 16)) if code else match[3] or chr(int(match["octal"], 8))
     return " " if char in "\n\r" else char
 
 
@@ -356,6 +378,11 @@ def _decoded(view: View) -> Iterator[View]:
                     raise DecodeBudgetError
                 if piece:
                     pieces.append((piece, view.line_at(match.start())))
+        for piece, start in _numbered(view.text):
+            spent += len(piece)
+            pieces.append((piece, view.line_at(start)))
+        if spent > MAX_DECODED_CHARACTERS:
+            raise DecodeBudgetError
         deeper = list(_from_pieces("base64", pieces))
         if not deeper:
             return
@@ -363,6 +390,21 @@ def _decoded(view: View) -> Iterator[View]:
         yield view
         read = [(_read(piece), line) for piece, line in pieces]
         yield from _from_pieces("base64, read", [pair for pair, old in zip(read, pieces, strict=True) if pair != old])
+
+
+def _numbered(text: str) -> Iterator[tuple[str, int]]:
+    """Read lists of characters' numbers, and base32."""
+    for pattern, number, base in _NUMBERS:
+        for match in compiled(pattern).finditer(text):
+            codes = [int(code, base) for code in compiled(number).findall(match.group())]
+            if all(32 <= code < 127 or code in {9, 10, 13} for code in codes):
+                yield "".join(map(chr, codes)), match.start()
+    for match in compiled(_BASE32_BLOB).finditer(text):
+        blob = match.group().rstrip("=")
+        with suppress(binascii.Error, UnicodeDecodeError):
+            piece = base64.b32decode(blob + "=" * (-len(blob) % 8)).decode("ascii")
+            if piece.isprintable():
+                yield piece, match.start()
 
 
 def _read(text: str) -> str:
@@ -381,6 +423,10 @@ def _decode(blob: str, *, hexadecimal: bool) -> str:
         blob = blob[: len(blob) - (len(blob) % 4 == 1)]
         data = base64.b64decode(blob + "=" * (-len(blob) % 4))
     head = data[:64]
+    if data.startswith(b"\x1f\x8b"):
+        with suppress(zlib.error):
+            data = zlib.decompressobj(wbits=31).decompress(data, _GZIP_MOST)
+            head = data[:64]
     if len(data) >= _LEAST_UTF16 and not any(head[1::2]) and all(head[::2]):
         data = data[: len(data) // 2 * 2].decode("utf-16-le", "replace").encode()  # as PowerShell encodes a command
         head = data[:64]

@@ -213,6 +213,13 @@ def _is_chosen(password: str) -> bool:
     return odd and len(password) >= 6 and any(char.isalpha() for char in password) and not password.isdigit()
 
 
+def _is_account_password(match: re.Match[str]) -> bool:
+    """Tell a password behind an account's name, with no label, by all four kinds of characters in it."""
+    value = compiled(r"[^!-~].*").sub("", match["password"]).rstrip(",;.)")
+    kinds = (str.islower, str.isupper, str.isdigit)
+    return all(any(map(kind, value)) for kind in kinds) and bool(set(value) & set("!@#$%^&*+?~")) and is_password(value, firm=False)
+
+
 def _is_wifi_password(match: re.Match[str]) -> bool:
     return _is_chosen(match[1].replace("\\", ""))
 
@@ -244,6 +251,7 @@ _SPECIAL: Final = {
     "url": _is_url_with_password,
     "command": _is_command_password,
     "password": _is_wifi_password,
+    "account": _is_account_password,
     "cookie": _is_cookie,
     "cookies": _has_session,
     "array": _is_keypair,
@@ -272,7 +280,7 @@ def _find_kubernetes_secrets(text: str) -> Iterator[tuple[str, int, int]]:
 
 _PHRASE_WORDS: Final = 12
 _LONE_CHARACTERS: Final = r"(?<![一-鿿])[一-鿿](?:[\s,、，|\d.]{1,6}[一-鿿](?![一-鿿])){11,60}"
-_PHRASE_LABEL: Final = r"(?i)(?:seed|recovery|mnemonic|backup|secret|wallet)[ _-]?(?:phrase|words?|seed)|mnemonic|助[记記][词詞]|恢复短语|種子|种子词|リカバリーフレーズ|시드 구문"
+_PHRASE_LABEL: Final = r"(?i)(?:seed|recovery|mnemonic|backup|secret|wallet)[ _-]?(?:phrase|words?|seed)|mnemonic|frase[ ](?:semilla|de[ ]recuperaci[óo]n|mnem[óo]nica)|phrase[ ](?:de[ ]r[ée]cup[ée]ration|secr[èe]te|mn[ée]monique)|wiederherstellungs(?:phrase|w[öo]rter)|мнемоническ|シード|ニーモニック|復元フレーズ|니모닉|복구|助[记記][词詞]|恢复短语|種子|种子词|リカバリーフレーズ|시드 구문"
 
 
 def _find_phrases(text: str) -> Iterator[tuple[str, int, int]]:
@@ -281,9 +289,23 @@ def _find_phrases(text: str) -> Iterator[tuple[str, int, int]]:
         yield from _find_english_phrases(text)
     if compiled(_LONE_CHARACTERS).search(text):
         yield from _find_chinese_phrases(text)
+    yield from _find_labelled_words(text)
     for match in compiled(r"助[记記][词詞][\s:：是为=*`]{1,6}([一-鿿]{12,24})(?![一-鿿])").finditer(text):
         if any(all(char in numbers for char in match[1]) for numbers in chinese()):
             yield "recovery_phrase", match.start(), match.end()
+
+
+_LABELLED_WORDS: Final = r"[^\n]{0,12}[:：=\n][\s`*\"'>]{0,8}(?P<words>[^\W\d_]{2,12}(?:(?:[ \u3000,、]{1,2}|[ \t]*\n?[ \t]*\d{1,2}[.)][ \t]*)[^\W\d_]{2,12}){11,24})[ \t]*[.。`*\"']{0,3}[ \t]*(?:\n|\Z)"
+_FUNCTION_WORDS: Final = frozenset({"the", "is", "a", "of", "to", "and", "in", "your", "you", "it", "for", "that", "el", "la", "de", "que", "y", "es", "en", "los", "un", "le", "les", "et", "est", "der", "die", "das", "und", "ist", "и", "не", "это", "на"})  # fmt: skip
+
+
+def _find_labelled_words(text: str) -> Iterator[tuple[str, int, int]]:
+    """Find a phrase of words of any list, or of none that we know, behind its label and alone to its line's end."""
+    for label in compiled(_PHRASE_LABEL).finditer(text):
+        match = compiled(_LABELLED_WORDS).match(text, label.end(), label.end() + 400)
+        words = compiled(r"[^\W\d_]{2,12}").findall(match["words"]) if match else []
+        if len(words) in {*PHRASE_LENGTHS, 13, 25} and _FUNCTION_WORDS.isdisjoint(map(str.lower, words)):
+            yield "recovery_phrase", label.start(), label.end()
 
 
 def _has_run(words: list[str]) -> bool:

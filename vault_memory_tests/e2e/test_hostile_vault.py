@@ -54,8 +54,38 @@ def set_trap(vault: VaultRepo, folder: Path) -> Path:
         "alias.ls-tree": f"!{program('alias')}",
         "alias.cat-file": f"!{program('alias')}",
         "include.path": str(included),
+        "includeIf.gitdir:/.path": str(included),
+        "core.editor": program("editor"),
+        "sequence.editor": program("sequence-editor"),
+        "core.askPass": program("askpass"),
+        "core.gitProxy": program("git-proxy"),
+        "core.alternateRefsCommand": program("alternate-refs"),
+        "diff.evil.command": program("diff-command"),
+        "filter.evil.process": program("filter-process"),
+        "filter.evil.required": "true",
+        "filter.lfs.clean": program("lfs-clean"),
+        "filter.lfs.smudge": program("lfs-smudge"),
+        "filter.lfs.process": program("lfs-process"),
+        "merge.evil.driver": program("merge-driver"),
+        "interactive.diffFilter": program("diff-filter"),
+        "gpg.program": program("gpg"),
+        "gpg.ssh.program": program("gpg-ssh"),
+        "gpg.ssh.defaultKeyCommand": program("gpg-key"),
+        "trailer.evil.command": program("trailer"),
+        "uploadpack.packObjectsHook": program("pack-objects"),
+        "submodule.evil.update": f"!{program('submodule-update')}",
+        "pager.log": program("pager-log"),
+        "pager.ls-tree": program("pager-ls-tree"),
+        "protocol.ext.allow": "always",
+        "extensions.partialClone": "evil",
+        "remote.evil.url": f"ext::{program('remote')}",
+        "remote.evil.promisor": "true",
+        "remote.evil.uploadpack": program("uploadpack"),
+        "url.ext::true.insteadOf": "https://",
     }.items():
         vault.git("config", name, value)
+    (vault.path / ".git/objects/info").mkdir(exist_ok=True)
+    (vault.path / ".git/objects/info/alternates").write_text(f"{folder}/elsewhere/objects\n")
     with (vault.path / ".git/config").open("a") as config:
         config.write(f"[core]\n\tfsmonitor = {program('fsmonitor')}\n")
     for file in sentinels.iterdir():
@@ -73,7 +103,9 @@ def test_a_hostile_vault_runs_nothing(installation: Installation, tmp_path: Path
     """Sync, status, query and get touch no sentinel and write nothing in the vault, also when git called them."""
     vault = installation.vault
     vault.write("01_Projects/a.md", NOTE)
-    vault.write(".gitattributes", "*.md diff=evil filter=evil\n")
+    vault.write(".gitattributes", "*.md diff=evil filter=evil merge=evil\n*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    vault.write("01_Projects/a.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    vault.write(".gitmodules", '[submodule "evil"]\n\tpath = evil\n\turl = ext::false\n\tupdate = !false\n')
     for name in ODD_NAMES:
         vault.write(f"01_Projects/{name}", NOTE.replace("caches", f"topic {len(name)}"))
     vault.commit()
@@ -100,6 +132,26 @@ def test_a_hostile_vault_runs_nothing(installation: Installation, tmp_path: Path
         assert "\x1b" not in done.stdout + done.stderr
     assert [] == [file.name for file in sentinels.iterdir()]
     assert before == state_of(vault.path)
+
+
+def test_an_object_that_is_missing_is_fetched_from_nowhere(installation: Installation, tmp_path: Path) -> None:
+    """A partial clone names a remote to fetch from, and a remote can be a program: the sync fails, and runs nothing."""
+    vault = installation.vault
+    vault.write("01_Projects/a.md", NOTE)
+    vault.write("01_Projects/gone.md", NOTE.replace("caches", "absence"))
+    vault.commit()
+    blob = vault.git("rev-parse", "HEAD:01_Projects/gone.md").strip()
+    sentinels = set_trap(vault, tmp_path)
+    (vault.path / ".git/objects" / blob[:2] / blob[2:]).unlink()
+
+    done = command(installation.environment, "sync", "--json")
+
+    assert 0 != done.returncode
+    assert [] == [file.name for file in sentinels.iterdir()]
+    # Control: git by itself would have asked the remote.
+    subprocess.run(["git", "cat-file", "-p", blob], cwd=vault.path, check=False, capture_output=True,
+                   env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}, timeout=60)  # fmt: skip
+    assert "remote" in {file.name for file in sentinels.iterdir()}
 
 
 def test_the_trap_is_sharp(installation: Installation, tmp_path: Path) -> None:

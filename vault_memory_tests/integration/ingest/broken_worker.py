@@ -26,6 +26,7 @@ _OBEDIENCE = {
     "Rehearsal": _rehearsal,
     # A real catastrophic expression: no Python code runs until it ends.
     "REGEX": lambda _text: re.match(r"(a+)+$", "a" * 60 + "b"),
+    "NAP": lambda _text: time.sleep(1.5),
     "SLEEP": lambda _text: time.sleep(60),
     "STOP": lambda _text: os.kill(os.getpid(), signal.SIGSTOP),
     "CRASH": lambda _text: os.kill(os.getpid(), signal.SIGKILL),

@@ -8,13 +8,16 @@ import sys
 import textwrap
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from vault_memory.errors import ScanError
 from vault_memory.ingest import screening
-from vault_memory.ingest.screening import Screener
+from vault_memory.ingest.prepare import MakeJudge
+from vault_memory.ingest.screening import WALL_FACTOR, Screener
+from vault_memory.ingest.sync import Synchronizer
 from vault_memory.notes.exclusion import compile_ruleset
 from vault_memory.notes.model import (
     CleanNote,
@@ -28,6 +31,8 @@ from vault_memory.notes.model import (
 from vault_memory.notes.paths import NotePath
 from vault_memory.notes.scanner import scan_note
 from vault_memory.settings import ScanSettings
+from vault_memory_tests.fixtures.installation import Installation, walk
+from vault_memory_tests.integration.ingest.test_sync import rows
 
 RULES = compile_ruleset(ScanSettings(roots=(".",)), "drafts/\n")
 BROKEN = "vault_memory_tests.integration.ingest.broken_worker"
@@ -118,11 +123,23 @@ def test_row_12_a_late_scan_is_killed_at_the_budget(word):
         pid = pid_of(screener)
         start = time.monotonic()
         note = screener.screen(raw(f"{word} please"))
-        assert BUDGET <= time.monotonic() - start < BUDGET + 2
+        # What uses the processor ends by the processor's time, what does not run by the clock.
+        least = BUDGET if word == "REGEX" else WALL_FACTOR * BUDGET
+        assert least <= time.monotonic() - start < WALL_FACTOR * BUDGET + 2
         assert Quarantined(raw("").path, "blob", QuarantineReason.SCAN_TIMEOUT) == note
         assert ("scan_timeout",) == note.rules
         assert is_gone(pid)
         assert isinstance(screener.screen(raw("next")), CleanNote)
+
+
+def test_a_busy_machine_makes_no_note_late():
+    """The budget is one of the worker's own time: a note that waits for the processor longer than that is not late."""
+    with Screener(RULES, time_budget_seconds=BUDGET, worker_module=BROKEN) as screener:
+        screener.screen(raw("warm up"))
+        start = time.monotonic()
+        note = screener.screen(raw("NAP please"))
+        assert time.monotonic() - start > BUDGET
+    assert isinstance(note, CleanNote)
 
 
 @pytest.mark.parametrize("unit", ["password=", "eyJ", "https://a:", "[", "| a "])
@@ -314,3 +331,28 @@ def test_row_20_the_owner_s_wish_crosses_the_pipe():
     with Screener(RULES, time_budget_seconds=PATIENCE) as screener:
         note = screener.screen(raw("text #private/sub\n"))
     assert Excluded(raw("").path, "blob", ExclusionReason.TAG) == note
+
+
+def test_a_note_that_was_not_scanned_in_time_is_looked_at_again(installation: Installation) -> None:
+    """By a sync that somebody runs at once, by the daemon when it is due; until then and if it is late again it is out."""
+    installation.vault.write("01_Projects/a.md", "# A\n\nSLEEP well.\n")
+    installation.vault.commit()
+    usual = Synchronizer.__init__.__kwdefaults__["make_judge"]
+    slow = partial(usual, worker_module=BROKEN, time_budget_seconds=0.1)
+
+    def judged(make_judge: MakeJudge, *, due: bool = False) -> str | None:
+        with Synchronizer.open(installation.settings) as synchronizer:
+            synchronizer._preparer._make_judge = make_judge
+            if due and not synchronizer.plan().note_ids:
+                return None
+            return walk(synchronizer)["01_Projects/a.md"].action
+
+    assert "quarantined" == judged(slow)
+    assert [("quarantined", "scan_timeout", 1)] == rows(installation, "SELECT status, reason, attempts FROM note_state")
+    assert judged(slow, due=True) is None
+    assert "quarantined" == judged(slow)
+    rows(installation, "UPDATE note_state SET next_retry_at = now() RETURNING 1")
+    with Synchronizer.open(installation.settings) as synchronizer:
+        assert not synchronizer.is_current()
+    assert "released" == judged(usual, due=True)
+    assert [("indexed", None)] == rows(installation, "SELECT status, next_retry_at FROM note_state")

@@ -3,6 +3,7 @@
 import codecs
 import hashlib
 import logging
+import re
 import time
 
 import pytest
@@ -20,9 +21,10 @@ from vault_memory.notes.model import (
     QuarantineReason,
     RawNote,
 )
-from vault_memory.notes.paths import NotePath
+from vault_memory.notes.paths import NotePath, distinct
 from vault_memory.notes.scanner import conclude, examine, scan_note
 from vault_memory.settings import ScanSettings
+from vault_memory_tests.fixtures.secret_samples import SAMPLES
 
 RULES = compile_ruleset(ScanSettings(roots=(".",), exclude_directories=("private",)), None)
 TOKEN = "ghp_" + "x9Kq2LmZ7vTb4RwY1nCd8HsJ5gFp3AeU6iQo"
@@ -324,3 +326,41 @@ def test_no_bytes_make_the_scanner_raise_or_lie(data):
         note.text.encode("utf-8")
         if data[:2] not in {b"\xff\xfe", b"\xfe\xff"}:
             assert data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n") == note.text
+
+
+_IN_NAMES = {
+    rule: name
+    for rule, text in SAMPLES.items()
+    if NotePath.from_text(name := text.replace("/", "∕").replace("\n", " ").strip()).findings
+}
+
+
+def test_most_rules_hold_for_names_too() -> None:
+    """Only kinds that need several lines or slashes cannot stand in a name."""
+    assert len(SAMPLES) - 20 < len(_IN_NAMES)
+
+
+@pytest.mark.parametrize("rule", sorted(_IN_NAMES))
+def test_a_secret_in_a_name_is_quarantined_and_no_part_of_the_identity(rule: str) -> None:
+    """A stand-in takes the name's place, the note is held back for it, and the raw name still finds the file."""
+    name = _IN_NAMES[rule]
+    raw = f"01_Projects/{name}.md".encode()
+    path = NotePath.from_bytes(raw)
+    assert re.fullmatch(r"01_Projects/withheld-[0-9a-f]{4}\.md", path.id)
+    assert raw == path.raw
+    assert path.id == distinct(path).id
+    verdict = scan_note(RawNote(path, "b" * 40, b"# Harmless\n"), compile_ruleset(ScanSettings(), None))
+    assert isinstance(verdict, Quarantined)
+    assert {"name"} == {finding.view for finding in verdict.findings}
+    assert name not in str(verdict) + repr(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["2024-05-03-project-kickoff-meeting-with-customer.md", "密码学笔记/第三章 AES-256.md", "password policy.md", "API key rotation 2026.md", "a" * 200 + ".md",
+     "20240503123000.md", "token bucket v2.md", "3f2a9c0e8b7d6f5a4c3b2a1908f7e6d5c4b3a291.md", "550e8400-e29b-41d4-a716-446655440000.md"],
+)  # fmt: skip
+def test_an_ordinary_name_is_its_own_identity(name: str) -> None:
+    """Dates, digests, identifiers and talk about secrets are names like any other."""
+    path = NotePath.from_bytes(name.encode())
+    assert (name, ()) == (path.id, path.findings)

@@ -396,6 +396,24 @@ _SHOWN_AS_NOTHING = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "[**{}**{}](x)",
+        "[{}`{}`](x)",
+        "[{}[{}](a)](b)",
+        "**[{}](a)**{}",
+        "[{}][r]<b>{}</b>",
+        "[[note|{}]]{}",
+        "=={}==~~{}~~",
+    ],
+)
+def test_a_token_that_marks_and_links_share_is_found(shape: str) -> None:
+    """What a link shows can hold marks of its own."""
+    token = TOKENS["github_token"]
+    assert {3} == {finding.line for finding in scan(f"note\n\nline {shape.format(token[:9], token[9:])} end\n")}
+
+
 @pytest.mark.parametrize("between", _SHOWN_AS_NOTHING, ids=ascii)
 def test_what_is_shown_as_nothing_does_not_part_a_token(between: str) -> None:
     """Whatever a renderer leaves out or a reader looks past joins what stands on both sides, and lines stay lines."""
@@ -405,7 +423,7 @@ def test_what_is_shown_as_nothing_does_not_part_a_token(between: str) -> None:
         assert {3} == {finding.line for finding in findings}, at
 
 
-_STACKABLE = tuple(one for one in _SHOWN_AS_NOTHING if one not in {"~", "$"})  # those are marks inside of a word alone
+_STACKABLE = tuple(one for one in _SHOWN_AS_NOTHING if one not in {"~", "$", "<x-y>"})  # marks inside of a word
 
 
 @given(
@@ -456,9 +474,68 @@ def test_wordings_and_wrappings(text: str) -> None:
     assert scan(f"# Notes\n\n{text}\n\nmore\n")
 
 
+def test_a_text_as_numbers_of_its_characters_is_read() -> None:
+    """Hexadecimal with any mark between, decimal, calls, quoted-printable, octal and other escapes, base32, gzip."""
+    token = TOKENS["github_token"]
+    for text in (
+        ":".join(f"{ord(char):02x}" for char in token),
+        " ".join(f"{ord(char):02X}" for char in token),
+        ", ".join(f"0x{ord(char):02x}" for char in token),
+        ", ".join(str(ord(char)) for char in token),
+        "+".join(f"chr({ord(char)})" for char in token),
+        "".join(f"={ord(char):02X}" for char in token),
+        "".join(f"\\{ord(char):03o}" for char in token),
+        "".join(f"\\u{{{ord(char):x}}}" for char in token),
+        f"{token[:24]}=\n{token[24:]}",
+        base64.b32encode(token.encode()).decode(),
+        base64.b64encode(gzip.compress(f"token {token}".encode())).decode(),
+    ):
+        assert scan(f"# Notes\n\n{text}\n"), text
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        DRAWN + " (password)",
+        f"`{DRAWN}` is the wifi password",
+        f"{DRAWN} ← 密码",
+        f"密码 👉 {DRAWN}",
+        f"🔑 {DRAWN}",
+        f"the router's password's {DRAWN}",
+        f"pswd: {DRAWN}",
+        f"pasword = {DRAWN}",
+        f"mima: {DRAWN}",
+        f"root@10.0.0.5 / {DRAWN}",
+        f"admin:{DRAWN}",
+        f"ENV DB_PASS {DRAWN}",
+        f"set -x DB_PASS {made(11)}",
+        f"<Key>Password</Key><Value>{DRAWN}</Value>",
+        "密码：小猫" + "2024Abc!",
+        "frase semilla: ábaco abdomen abeja abierto abogado abono aborto abrazo abrir abuelo abuso acabar",
+        "シードフレーズ：あいこくしん あいさつ あいだ あおぞら あかちゃん あきる あけがた あける あこがれる あさい あさひ あしあと",
+        "MIIE" + "vQIBADANBgkqhkiG9w0BAQEFAASC" + made(200),
+        "b3BlbnNzaC1r" + "ZXktdjEAAAAABG5vbmU" + made(120),
+        f"SSHPASS={DRAWN} sshpass -e ssh a@b",
+    ],
+)
+def test_more_wordings(text: str) -> None:
+    """A value before its label, signs for labels and ties, an account without a label, keys without their header."""
+    assert scan(f"# Notes\n\n{text}\n\nmore\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "seed phrase: twelve words that restore a wallet, to be kept on paper in a safe place",
+        "10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120, 65, 66, 67, 68",
+        "aa:bb:cc:dd:ee:ff:00:11:22:33:44:55:66:77:88:99",
+        "admin/Dashboard-2.vue and root/config-1.yaml",
+        "admin: the person who may do all",
+        "🔑 key points of the talk",
+        "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA" + made(200),
+        "set -x PATH /usr/local/bin:/usr/bin",
+        "ENV TOKEN_LIFETIME 3600",
+        "密码：小写字母和数字2024",
         "Don't pass overlapped handles to processes][38835]",
         "**http2**: pass session to DEBUG\\_HTTP2SESSION2 (D)",
         "auth: 'aXNhYWNzOm5vdCBteSByZWFsIHBhc3N3b3Jk',",
