@@ -3,10 +3,10 @@
 Belongs here: the rule behind ``vector_index = auto``, and its step after a sync. Does not: SQL
 (``adapters.vector_index``), and how a search uses the index (``sql/queries/search.sql``).
 
-Measured with 1,536 dimensions: exact search takes 20 ms of CPU at 10,000 chunks and 119 at 100,000; a scan of the
-vectors' signs with an exact look at the best thousand 4 and 16, where the signs tell vectors apart: they do for
-trained models and do not for the hashing embedder, so they are tried on stored vectors first. HNSW makes every write
-seven times dearer, and pays above.
+Measured with 1,536 dimensions: exact search takes 21 ms of CPU at 10,000 chunks and 205 at 100,000; a scan of the
+vectors' signs with an exact look at the best thousand 15 and 45, where the signs tell vectors apart: they do for
+trained models and do not for the hashing embedder, so they are tried on stored vectors first. HNSW takes 23 at 100,000
+and a third of the time, but makes every write seven times dearer, and pays where a scan is felt.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_EXACT_CHUNKS: Final = 3_000
-MAX_BITS_CHUNKS: Final = 100_000
+MAX_BITS_CHUNKS: Final = 50_000  # a question waits 70 ms for the scan there, and 140 at twice as many
 MIN_IVFFLAT_CHUNKS: Final = 5_000  # lists are made from what is there: on few rows they fit nothing that comes later
 MIN_RECALL: Final = 0.95
 _SHRINK_MARGIN: Final = 1.25  # a store that breathes around a border keeps its index

@@ -206,20 +206,38 @@ def _explanation(number: int, hit: Hit) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command and end the process; every failure is one line on stderr."""
+    """Run the command and end the process; every failure is one line on stderr.
+
+    Args:
+        arguments: In place of the process's own, for callers that go on afterwards: success then returns.
+    """
     for stream in (sys.stdout, sys.stderr):
         # Notes are UTF-8 whatever the locale is; a bare C locale would raise on the first Chinese character.
         getattr(stream, "reconfigure", dict)(encoding="utf-8", errors="backslashreplace")
+    status = _run(arguments)
+    if arguments is None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The connection is closed and nothing else is left to tidy up; the interpreter would spend a tenth of a
+        # question's time on taking its modules apart.
+        os._exit(status)
+    if status:
+        sys.exit(status)
+
+
+def _run(arguments: list[str] | None) -> int:
+    """Run the command; return the exit status."""
     try:
-        cli.main(arguments, prog_name="vault-memory-query", standalone_mode=False)
+        # click returns the status of --help and --version, and what a command returned, which is nothing.
+        return cli.main(arguments, prog_name="vault-memory-query", standalone_mode=False) or 0
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        return 130
     except VaultMemoryError as error:
         click.echo(f"vault-memory-query: {one_line(str(error))}", err=True)
-        sys.exit(error.exit_status)
+        return error.exit_status
 
 
 if __name__ == "__main__":

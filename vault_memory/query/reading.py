@@ -11,6 +11,7 @@ import re
 import unicodedata
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from vault_memory import settings as settings_module
@@ -202,7 +203,6 @@ def _result(
     commit: str | None = state[0]["commit"] if state else None
     view = verify.look(settings.vault, {row["id"] for row, _, _ in found})
     notices = list(vault_notices(commit, view))
-    allowed = allowed_rules(session, {row["id"] for row, _, _ in found})
     items: list[Hit] = []
     for row, part, relation in found:
         if len(items) == k:
@@ -211,7 +211,7 @@ def _result(
             continue
         text = "\n".join(_lines(row)[part.start - 1 : part.end])
         shown = (text, row["title"], part.heading_path)
-        if holds_secret(row["source"], shown, allowed.get(row["id"], frozenset())):
+        if holds_secret(row["source"], shown, partial(allowed_rules, session, row["id"])):
             notices.append("a note was withheld: the secret scan matches it now, run vault-memory sync")
             continue
         items.append(_hit(row, part, relation, text, stale=view.has_changed(row["id"], row["blob_id"])))

@@ -11,6 +11,7 @@ import logging
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from vault_memory import settings as settings_module
@@ -187,14 +188,13 @@ def search(
             notices.append(HASHING_NOTICE)
         index = state[0]["vector_index"] if state else "exact"
         rows = find(session, question, vector, mode=mode, filters=filters, index=index)
-        allowed = allowed_rules(session, {row["note_id"] for row in rows if row["note_id"]})
-    commit: str | None = rows[0]["indexed_commit"] if rows else None
-    rows = [row for row in rows if row["chunk_id"] is not None]
-    view = verify.look(settings.vault, {row["note_id"] for row in rows})
-    notices += vault_notices(commit, view)
-    meaning = semantic if embedder else recorded.is_semantic
-    ranked = _ranked(rows, script_of(question), semantic=meaning, recent=recent)
-    items, withheld = _select(ranked, view, k, allowed)
+        commit: str | None = rows[0]["indexed_commit"] if rows else None
+        rows = [row for row in rows if row["chunk_id"] is not None]
+        view = verify.look(settings.vault, {row["note_id"] for row in rows})
+        notices += vault_notices(commit, view)
+        meaning = semantic if embedder else recorded.is_semantic
+        ranked = _ranked(rows, script_of(question), semantic=meaning, recent=recent)
+        items, withheld = _select(ranked, view, k, lambda note_id: allowed_rules(session, note_id))
     if withheld:
         notices.append(f"{withheld} hits were withheld: the secret scan matches them now, run vault-memory sync")
     stale = view.head is not None and view.head != commit
@@ -258,7 +258,7 @@ def _ranked(rows: Sequence[DictRow], script: str, *, semantic: bool, recent: boo
 
 
 def _select(
-    ranked: Iterable[_Ranked], view: verify.VaultView, k: int, allowed: Mapping[str, frozenset[str]]
+    ranked: Iterable[_Ranked], view: verify.VaultView, k: int, allowed: Callable[[str], Collection[str]]
 ) -> tuple[list[Hit], int]:
     """Take the best that are still there, clean, not the third of a note and not a repetition."""
     items: list[Hit] = []
@@ -277,7 +277,7 @@ def _select(
                 items[twin] = replace(items[twin], duplicates=(*items[twin].duplicates, source))
             continue
         shown = (row["content"], row["title"], row["heading_path"])
-        if holds_secret(source, shown, allowed.get(row["note_id"], frozenset())):
+        if holds_secret(source, shown, partial(allowed, row["note_id"])):
             withheld += 1
             continue
         items.append(_hit(score, candidate, row, stale=view.has_changed(row["note_id"], row["blob_id"])))
@@ -295,31 +295,29 @@ def flags_of(*parts: str) -> tuple[str, ...]:
     return tuple(flag for flag in FLAGS if flag in found)
 
 
-def allowed_rules(session: Connection[DictRow], note_ids: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return the rules whose findings the operator released, by note; almost no note has any."""
-    ids = sorted(note_ids)
-    rules: dict[str, frozenset[str]] = {}
-    for row in fetch(session, "allowed", {"ids": ids}) if ids else ():
-        rules[row["note_id"]] = rules.get(row["note_id"], frozenset()) | {row["rule"]}
-    return rules
+def allowed_rules(session: Connection[DictRow], note_id: str) -> frozenset[str]:
+    """Return the rules whose findings in a note the operator released; almost no note has any."""
+    return frozenset(row["rule"] for row in fetch(session, "allowed", {"ids": [note_id]}))
 
 
-def holds_secret(source: str, texts: Iterable[str], allowed: Collection[str] = ()) -> bool:
+def holds_secret(source: str, texts: Iterable[str], allowed: Callable[[], Collection[str]] = tuple) -> bool:
     """Look again with today's rules; whatever cannot be looked at is withheld.
 
     Args:
         source: Of the texts, for the log.
         texts: What would be shown; each is looked at on its own, as a heading is no label of its section.
-        allowed: Rules whose findings the operator released for this note.
+        allowed: Tells the rules whose findings the operator released for this note; asked only if something is found.
     """
     from vault_memory.notes import secrets  # noqa: PLC0415 - only when there is a hit
 
     try:
         # Cleaning takes out what stood between two halves: what is shown is looked at, not just what is stored.
         readings = dict.fromkeys(reading for text in texts for reading in (text, clean(text).text))
-        found = any(finding.rule not in allowed for reading in readings for finding in secrets.scan(reading))
+        rules = {finding.rule for reading in readings for finding in secrets.scan(reading)}
     except (ScanError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
         found = True
+    else:
+        found = bool(rules) and not rules <= set(allowed())
     if found:
         _log.warning("withheld a chunk of %a: it matches a rule of the secret scan", source)
     return found

@@ -1,5 +1,6 @@
 """The agent's command as a process."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -79,15 +80,14 @@ def test_recent_is_an_option(ask, database):
     """Of two notes with the same words, the newer one comes first."""
     seed(
         database,
-        note("02_Areas/old.md", "Bread rises overnight, in winter", note_date="2001-01-01"),
-        note("02_Areas/xnew.md", "Bread rises overnight, in summer", note_date="2026-06-01"),
+        note("02_Areas/old.md", "Bread rises overnight, in summer", note_date="2001-01-01"),
+        note("02_Areas/xnew.md", "Bread rises overnight, in winter", note_date="2026-06-01"),
     )
     orders = [
         [item["source"] for item in json.loads(ask("bread overnight", *more, "--format", "json").stdout)["items"]]
         for more in ((), ("--recent",))
     ]
-    assert "02_Areas/xnew.md" == orders[1][0]
-    assert set(orders[0]) == set(orders[1])
+    assert [["02_Areas/old.md", "02_Areas/xnew.md"], ["02_Areas/xnew.md", "02_Areas/old.md"]] == orders
 
 
 def test_explain_goes_to_stderr(ask):
@@ -166,6 +166,28 @@ def test_expand_reads_around_a_hit(ask):
     hit = json.loads(ask("exhausted", "--format", "json").stdout)["items"][0]
     (item,) = json.loads(ask("expand", hit["chunk_id"], "--format", "json").stdout)["items"]
     assert (1, 6) == (item["start_line"], item["end_line"])
+
+
+def test_every_item_carries_the_metadata_of_its_chunk(ask):
+    """Heading, level, lines and both hashes, in whatever way it was read; what a hit says leads ``expand`` to it."""
+    hit = json.loads(ask("exhausted", "--format", "json").stdout)["items"][0]
+    readings = {
+        "search": hit,
+        "get": json.loads(ask("get", f"{hit['source']}#Causes", "--format", "json").stdout)["items"][0],
+        "expand": json.loads(ask("expand", hit["chunk_id"], "--format", "json").stdout)["items"][0],
+        "note": json.loads(ask("expand", hit["chunk_id"], "--note", "--format", "json").stdout)["items"][0],
+    }
+    note_text = "\nThe pool was exhausted.\n\n\nRaise the time-out.\nAlso get metrics."
+    expected = {
+        "search": ("Plan > Causes", 2, 2, 2),
+        "get": ("Plan > Causes", 2, 2, 2),
+        "expand": ("", 0, 1, 6),  # the chunk is all of its section, so the note around it is read
+        "note": ("", 0, 1, 6),
+    }
+    for name, item in readings.items():
+        assert expected[name] == tuple(item[key] for key in ("heading_path", "level", "start_line", "end_line")), name
+        assert hashlib.sha256(note_text.encode()).hexdigest() == item["source_hash"]
+        assert hashlib.sha256(item["text"].encode()).hexdigest() == item["content_hash"]
 
 
 def test_related_lists_linked_notes_first(ask):
