@@ -217,7 +217,11 @@ def _is_account_password(match: re.Match[str]) -> bool:
     """Tell a password behind an account's name, with no label, by all four kinds of characters in it."""
     value = compiled(r"[^!-~].*").sub("", match["password"]).rstrip(",;.)")
     kinds = (str.islower, str.isupper, str.isdigit)
-    return all(any(map(kind, value)) for kind in kinds) and bool(set(value) & set("!@#$%^&*+?~")) and is_password(value, firm=False)
+    return (
+        all(any(map(kind, value)) for kind in kinds)
+        and bool(set(value) & set("!@#$%^&*+?~"))
+        and is_password(value, firm=False)
+    )
 
 
 def _is_wifi_password(match: re.Match[str]) -> bool:
