@@ -101,7 +101,7 @@ class World:
         vault = GitVault.open(path)
         made = Synchronizer(self.settings, store, vault, KEY, make_judge=ScreenerInProcess)
         made.provider.embedder = embedder
-        made.may_delete_most = True
+        made.planner.may_delete_most = True
         return made
 
     def rebuild(self, repo: VaultRepo) -> Contents:
