@@ -152,7 +152,9 @@ def _table(table: str, kind: type[Any]) -> str:
     for item in dataclasses.fields(kind):
         if item.name in _NOT_KEYS:
             continue
-        variable = variables.get(item.name) if table else f"VAULT_MEMORY_{item.name.upper()}"
+        # Keys of other tables may share a name with these, and have no variable.
+        in_table = variables.get(item.name) if table in ("embedding", "search") else None
+        variable = in_table if table else f"VAULT_MEMORY_{item.name.upper()}"
         shown = f"`{variable}`" if variable else ""
         note = about.get(item.name, "").replace("|", "\\|")
         lines.append(f"| `{item.name}` | {shown} | {_default(item, table)} | {note} |")
