@@ -27,6 +27,8 @@ SESSION_START_SECONDS: Final = 4.0
 MIN_QUESTION_TOKENS: Final = 2
 MIN_COVERAGE: Final = 0.5
 """Share of a prompt's words, weighed by rarity, that a note must hold to be handed over for its words."""
+RARE_WORDS: Final = 4
+"""As many of the prompt's rarest words are enough of a long prompt."""
 MIN_SIMILARITY: Final = 0.5
 """Cosine by which a note is handed over for its meaning alone."""
 
@@ -112,8 +114,13 @@ def sure_of(result: SearchResult) -> SearchResult:
     from vault_memory.notes.tokens import positions, query_terms  # noqa: PLC0415 - as above
     from vault_memory.query.embed import HASHING_NOTICE  # noqa: PLC0415 - as above
 
-    wanted = {token: result.term_weights.get(token, 0.0) for token in query_terms(result.query).tokens}
-    total = sum(wanted.values())
+    # What no note holds is the rarest of all, and counts against every hit.
+    weights = result.term_weights
+    if weights and not any(weights.values()):
+        weights = dict.fromkeys(weights, 1.0)  # in a store of one chunk every word is everywhere
+    rarest = max(weights.values(), default=0.0)
+    wanted = {token: weights.get(token, rarest) for token in query_terms(result.query).tokens}
+    enough = min(MIN_COVERAGE * sum(wanted.values()), RARE_WORDS * rarest)
     is_semantic = result.mode != "keyword" and HASHING_NOTICE not in result.notices
 
     def is_sure(text: str, similarity: float | None) -> bool:
@@ -121,8 +128,7 @@ def sure_of(result: SearchResult) -> SearchResult:
             return True
         held = {token for token, _, _ in positions(text)} & set(wanted)
         # One shared word is a coincidence, however rare it is.
-        enough = len(held) >= MIN_QUESTION_TOKENS
-        return enough and total > 0 and sum(wanted[token] for token in held) >= MIN_COVERAGE * total
+        return len(held) >= MIN_QUESTION_TOKENS and 0 < enough <= sum(wanted[token] for token in held)
 
     items = tuple(
         hit
@@ -162,7 +168,7 @@ def _need_running(settings: Settings) -> None:
     if settings.query_dsn is None and settings.dsn is None:
         from vault_memory.adapters import server  # noqa: PLC0415 - only where no DSN is set
 
-        if not server.status(settings.home, settings.pg_user).state != "running":
+        if server.status(settings.home, settings.pg_user).state != "running":
             raise StoreUnavailable("the database is not running: 'vault-memory up', or any question, starts it")
 
 

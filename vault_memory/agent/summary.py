@@ -2,10 +2,10 @@
 
 Belongs here: what is left out for secrets, the extract, and the summarisers. Does not: files (``journal``).
 
-The order is the promise: every text is scanned **before** it goes anywhere, whole, and a turn that holds a secret is
-left out whole; then the extract as a whole, since a secret's label and value can stand in two turns; then the summary,
-whatever wrote it. Every line of a result is one list item of plain words: no heading, fence, comment or tag of a
-session can change how the day's file reads.
+The order is the promise: every text that is to be used is scanned **before** it goes anywhere, whole, and a turn that
+holds a secret is left out whole; then the extract as a whole, since a secret's label and value can stand in two turns;
+then the summary, whatever wrote it. Every line of a result is one list item of plain words: no heading, fence, comment
+or tag of a session can change how the day's file reads.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def summarise(turns: Sequence[Turn], settings: Settings) -> tuple[str, ...]:
 
     A summariser that fails or is late costs its words, not the entry: the extract takes their place.
     """
-    kept = [_without_secrets(turn) for turn in turns]
-    extract = _extract(kept)
+    left_out = max(0, len(turns) - MAX_SHOWN_TURNS)
+    shown = [turns[0], *turns[-MAX_SHOWN_TURNS + 1 :]] if left_out else turns
+    extract = _extract([_without_secrets(turn) for turn in shown], left_out)
     if not extract:
         return ()
     if _is_dirty("\n".join(extract)):
@@ -75,8 +76,8 @@ def plain(text: str, limit: int) -> str:
 
 
 def _without_secrets(turn: Turn) -> Turn:
-    texts = (turn.asked, *turn.answers, *turn.files)
-    if _is_dirty("\n".join(texts)) or any(_is_dirty(text) for text in texts):
+    # Whole texts, before anything is cut: the half of a secret that a cut leaves is no longer recognised.
+    if _is_dirty("\n\n".join((turn.asked, *turn.answers[-1:], *turn.files))):
         return Turn(WITHHELD, at=turn.at)
     return turn
 
@@ -89,14 +90,10 @@ def _is_dirty(text: str) -> bool:
         return True
 
 
-def _extract(turns: Sequence[Turn]) -> tuple[str, ...]:
+def _extract(turns: Sequence[Turn], left_out: int) -> tuple[str, ...]:
     """Say without a model what was asked and how it ended: first and last words carry most of a session."""
-    shown = list(turns)
-    left_out = max(0, len(shown) - MAX_SHOWN_TURNS)
-    if left_out:
-        shown = [shown[0], *shown[-MAX_SHOWN_TURNS + 1 :]]
     lines: list[str] = []
-    for number, turn in enumerate(shown):
+    for number, turn in enumerate(turns):
         if number == 1 and left_out:
             lines.append(f"({left_out} turns between)")
         if turn.asked == WITHHELD:
@@ -144,7 +141,7 @@ def _task(extract: Sequence[str]) -> str:
 
 def _by_command(extract: Sequence[str], settings: Settings) -> str:
     """Run the user's own command line; when it is late, it goes with everything that it started."""
-    process = subprocess.Popen(  # noqa: S602 - the user's own line, from the user's own file
+    with subprocess.Popen(  # noqa: S602 - the user's own line, from the user's own file
         settings.journal.summariser_command or "",
         shell=True,
         stdin=subprocess.PIPE,
@@ -154,13 +151,12 @@ def _by_command(extract: Sequence[str], settings: Settings) -> str:
         cwd=settings.home,
         # A summariser that is an agent itself has hooks too: its own session is no entry.
         env={**os.environ, "VAULT_MEMORY_HOOKS": "off"},
-    )
-    try:
-        output, _ = process.communicate(_task(extract).encode(), timeout=settings.journal.timeout_seconds)
-    finally:
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    ) as process:
+        try:
+            output, _ = process.communicate(_task(extract).encode(), timeout=settings.journal.timeout_seconds)
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
     return output.decode("utf-8", "replace") if process.returncode == 0 else ""
 
 
