@@ -20,6 +20,7 @@ import click
 from vault_memory import __version__
 from vault_memory import settings as settings_module
 from vault_memory.commands import operations
+from vault_memory.commands.agent import agent
 from vault_memory.errors import MissingExtraError, VaultMemoryError
 from vault_memory.notes.model import NoteStatus
 
@@ -164,7 +165,7 @@ def status(*, as_json: bool) -> None:
         _print_status(found)
 
 
-for _command in operations.COMMANDS:
+for _command in (*operations.COMMANDS, agent):
     cli.add_command(_command)
 
 

@@ -5,7 +5,7 @@ Belongs here: every name a user may set, its default and its check. This is the 
 
 The environment wins over the file. The file is TOML, named by ``VAULT_MEMORY_CONFIG`` or
 ``~/.config/vault-memory/config.toml``; its keys are the names below without their prefix, in lower case,
-with ``[embedding]``, ``[scan]``, ``[sync]``, ``[search]`` and ``[eval]`` as tables.
+with ``[embedding]``, ``[scan]``, ``[sync]``, ``[search]``, ``[eval]``, ``[agent]`` and ``[journal]`` as tables.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ DEFAULT_BASE_URL: Final = "https://openrouter.ai/api/v1"
 DEFAULT_MODEL: Final = "openai/text-embedding-3-small"
 DEFAULT_ROOTS: Final = ("01_Projects", "02_Areas")
 DEFAULT_EXCLUDED_DIRECTORIES: Final = ("00_Inbox", "04_Archive", "Infrastructure", "Home-Automation")
+MIN_BLOCK_CHARACTERS: Final = 512
+MAX_RECALL_HITS: Final = 20
 _KEY_COMMAND_TIMEOUT_SECONDS: Final = 20
 
 
@@ -149,6 +151,52 @@ class SearchSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What an agent is handed without asking: by ``vault-memory agent`` and by the plugin's hooks.
+
+    Attributes:
+        claude: The program that ``vault-memory agent`` starts.
+        max_chars: Bound of all that is handed over at once, notes and memory files together.
+        memory_max_chars: Part of it that memory files (``MEMORY.md``) may take.
+        claude_md: Also quote ``CLAUDE.md`` files, for agents that do not read them; Claude Code does by itself.
+        recall: Whether the plugin looks every prompt up.
+        recall_hits: Excerpts handed over with a prompt.
+        recall_seconds: A prompt never waits longer for them.
+    """
+
+    claude: str = "claude"
+    max_chars: int = 2500
+    memory_max_chars: int = 1000
+    claude_md: bool = False
+    recall: bool = True
+    recall_hits: int = 3
+    recall_seconds: float = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSettings:
+    """How sessions of an agent become notes.
+
+    Attributes:
+        enabled: Whether the plugin writes a journal.
+        folder: Where its days lie; None: ``journal`` in ``home``.
+        summariser_command: Command line that reads an extract of a session and prints its summary.
+        model: Chat model that writes the summary; None: the extract itself is the entry.
+        base_url: Root of the chat model's API; None: that of ``[embedding]``, with its key and its allowed hosts.
+        timeout_seconds: For one summary; after it the extract is used.
+        index: Whether an entry is put into memory as soon as it is written.
+    """
+
+    enabled: bool = True
+    folder: Path | None = None
+    summariser_command: str | None = None
+    model: str | None = None
+    base_url: str | None = None
+    timeout_seconds: float = 60.0
+    index: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting of one source set.
 
@@ -178,6 +226,13 @@ class Settings:
     sync: SyncSettings = field(default_factory=SyncSettings)
     eval: EvalSettings = field(default_factory=EvalSettings)
     search: SearchSettings = field(default_factory=SearchSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    journal: JournalSettings = field(default_factory=JournalSettings)
+
+    @property
+    def journal_folder(self) -> Path:
+        """Where the journal of agents' sessions lies."""
+        return (self.journal.folder or self.home / "journal").absolute()
 
     @property
     def dagster_home(self) -> Path:
@@ -248,6 +303,8 @@ def load(environ: Mapping[str, str] | None = None, *, config_must_exist: bool = 
         sync=reader.table("sync", SyncSettings),
         eval=_eval(reader),
         search=_search(reader),
+        agent=_agent(reader),
+        journal=reader.table("journal", JournalSettings),
     )
     reader.refuse_unknown()
     if not settings.schema.isidentifier() or not settings.schema.isascii() or not settings.schema.islower():
@@ -297,7 +354,25 @@ def _search(reader: _Reader) -> SearchSettings:
     return SearchSettings(cast("IndexChoice | None", named))
 
 
-_Table = TypeVar("_Table", EmbeddingSettings, ScanSettings, SyncSettings, EvalSettings, SearchSettings)
+def _agent(reader: _Reader) -> AgentSettings:
+    given = reader.table("agent", AgentSettings)
+    if given.max_chars < MIN_BLOCK_CHARACTERS:
+        raise ConfigError(f"agent.max_chars: want at least {MIN_BLOCK_CHARACTERS}")
+    if not 1 <= given.recall_hits <= MAX_RECALL_HITS:
+        raise ConfigError(f"agent.recall_hits: want a number from 1 to {MAX_RECALL_HITS}")
+    return given
+
+
+_Table = TypeVar(
+    "_Table",
+    EmbeddingSettings,
+    ScanSettings,
+    SyncSettings,
+    EvalSettings,
+    SearchSettings,
+    AgentSettings,
+    JournalSettings,
+)
 
 
 @dataclass(slots=True)

@@ -17,8 +17,10 @@ import click
 
 from vault_memory import settings as settings_module
 from vault_memory.settings import (
+    AgentSettings,
     EmbeddingSettings,
     EvalSettings,
+    JournalSettings,
     ScanSettings,
     SearchSettings,
     Settings,
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 
 _GENERATED: Final = "<!-- Made by: python -m vault_memory.commands.reference -->\n"
 _WIDTH: Final = 100
-_NOT_KEYS: Final = frozenset({"config_file", "api_key", "embedding", "scan", "sync", "search", "eval"})
+_NOT_KEYS: Final = frozenset(
+    {"config_file", "api_key", "embedding", "scan", "sync", "search", "eval", "agent", "journal"}
+)
 _DEFAULTS: Final = {
     "home": "`~/.vault-memory`; for root `/var/lib/vault-memory`",
     "hmac_key_file": "`hmac.key` beside the configuration file",
@@ -81,6 +85,14 @@ The provider's key comes from `OPENROUTER_API_KEY`, else from `api_key_file`, el
 ## `[eval]`
 
 {evaluation}
+
+## `[agent]`
+
+{agent}
+
+## `[journal]`
+
+{journal}
 """
 
 
@@ -94,6 +106,8 @@ def configuration_page() -> str:
         sync=_table("sync", SyncSettings),
         search=_table("search", SearchSettings),
         evaluation=_table("eval", EvalSettings),
+        agent=_table("agent", AgentSettings),
+        journal=_table("journal", JournalSettings),
     )
 
 
@@ -138,7 +152,9 @@ def _table(table: str, kind: type[Any]) -> str:
     for item in dataclasses.fields(kind):
         if item.name in _NOT_KEYS:
             continue
-        variable = variables.get(item.name) if table else f"VAULT_MEMORY_{item.name.upper()}"
+        # Keys of other tables may share a name with these, and have no variable.
+        in_table = variables.get(item.name) if table in ("embedding", "search") else None
+        variable = in_table if table else f"VAULT_MEMORY_{item.name.upper()}"
         shown = f"`{variable}`" if variable else ""
         note = about.get(item.name, "").replace("|", "\\|")
         lines.append(f"| `{item.name}` | {shown} | {_default(item, table)} | {note} |")

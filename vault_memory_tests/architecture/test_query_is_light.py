@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = {"dagster", "openai", "numpy", "pydantic", "sqlalchemy", "rich", "markdown_it"}
 ON_USE = {"psycopg", "http.client", "httpx2", "vault_memory.adapters.git", "vault_memory.adapters.server"}
 
@@ -29,3 +31,17 @@ def test_search_is_callable_as_documented():
         "from vault_memory.query import search\nfrom vault_memory.query.search import SearchResult\n"
         "assert callable(search) and vault_memory.query.search is search is again"
     )
+
+
+@pytest.mark.parametrize("module", ["hooks", "launcher", "worker", "journal", "chat", "plugin_files"])
+def test_what_a_session_waits_for_loads_nothing_heavy(module):
+    """Hooks and the launcher are processes of their own, and a session waits for each."""
+    modules = loaded_after(f"import vault_memory.agent.{module}")
+    assert set() == modules & (HEAVY | {"vault_memory.ingest"})
+    if module in ("hooks", "worker"):
+        assert set() == modules & (ON_USE | {"click"})
+
+
+def test_the_operators_command_reaches_the_agent_without_the_pipeline():
+    """``vault-memory agent`` goes through the operator's command, which imports its heavy parts on use."""
+    assert set() == loaded_after("import vault_memory.cli, vault_memory.agent.launcher") & HEAVY
