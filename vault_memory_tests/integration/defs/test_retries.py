@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import dagster as dg
-import psycopg
 import pytest
 
 from vault_memory.commands.status import status
@@ -18,12 +17,8 @@ from vault_memory.settings import Settings
 from vault_memory_tests.fixtures.dagster import DagsterWorld
 from vault_memory_tests.fixtures.embedding_server import EmbeddingServer
 from vault_memory_tests.fixtures.installation import Installation
-from vault_memory_tests.fixtures.online import QUICK, fill, good, paid, reply, rows, served, states
-from vault_memory_tests.fixtures.postgres import SCHEMA
+from vault_memory_tests.fixtures.online import SLOW, fill, good, hours_pass, paid, reply, rows, served, states
 
-SLOW = QUICK.replace("retry_base_seconds = 0.2", "retry_base_seconds = 60").replace(
-    "retry_max_seconds = 0.4", "retry_max_seconds = 200"
-)
 SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
 
 
@@ -65,12 +60,6 @@ def open_world(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
             yield RealWorld(None, settings, instance, names=Names.of(settings))  # type: ignore[arg-type] - no fake vault
 
     return opened
-
-
-def hours_pass(installation: Installation) -> None:
-    """Move every retry into the past, as if its time had come."""
-    with psycopg.connect(installation.environment["VAULT_MEMORY_DSN"], autocommit=True) as connection:
-        connection.execute(f"UPDATE {SCHEMA}.note_state SET next_retry_at = now() - interval '1 second'")
 
 
 def test_an_outage_is_retried_without_a_commit(
