@@ -15,8 +15,8 @@ the question's language two votes; on a held-out set of bilingual help pages it 
   that has the same rank in the question's own writing system (the *imputed* vote), by dense rank.
 
 The weight was chosen on labelled vaults, but little hangs on it: chosen on two of three vaults and measured on the
-third, Recall@5 stays within one point of what the best weight for that third would give (``benchmarks/recall.py
---weights``, the table is in ``docs/retrieval.md``). ``vault-memory eval`` tells how it does on one's own vault.
+third, Recall@5 is above that of the better leg or within a third of a point of it, whichever vault is left out
+(``benchmarks/recall.py``, the table is in ``docs/retrieval.md``). ``vault-memory eval`` tells how it does on one's own.
 """
 
 from __future__ import annotations
