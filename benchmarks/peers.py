@@ -22,8 +22,8 @@ What is in the figures:
 * git-rag makes a vector and a keyword index; cocoindex, as its example has it, makes neither.
 * ``CPU s`` is of the first index, with child processes, without the two servers: what a busy machine changes less.
 * ``notes held`` is read from each one's own tables: notes with at least one vector. Of a tool that lost
-  notes the seconds stand in brackets, since leaving them out is fast. vault-memory names what it holds back as a
-  possible secret (the maker puts words after "password" and "token" at random).
+  notes the seconds stand in brackets, since leaving them out is fast. vault-memory names what it holds back
+  as a possible secret (random words can read as a recovery phrase).
 
 Vaults: ``made`` as the maker writes it: every second file has a Chinese name, every note an unquoted date. ``plain``
 the same notes with ASCII names and the date in quotes, since git-rag reads no other.
