@@ -1,7 +1,8 @@
 """Any git history ends in the store that a rebuild of its HEAD would make.
 
-A state machine edits a real repository, moves its HEAD in every way git knows, syncs (whole, in part, with commits
-coming in between, with an embedder that fails), and holds the store against one built from nothing.
+A state machine edits a real repository, moves its HEAD in every way git knows, syncs (whole, in part, twice at once, by
+a clone or a worktree, with commits coming in between, with an embedder that fails), changes rules, releases and the
+model, and holds the store against one built from nothing.
 ``make test`` plays a fixed set of histories; ``make fuzz N=2000`` plays as many other ones.
 """
 
@@ -9,7 +10,9 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,9 +26,13 @@ from vault_memory import settings as settings_module
 from vault_memory.adapters import migrations
 from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import Store
+from vault_memory.ingest.allowances import Allowance, add_allowances, remove_allowances
 from vault_memory.ingest.keys import KeyedHash
+from vault_memory.ingest.planning import MassDeletionError
 from vault_memory.ingest.sync import Synchronizer
-from vault_memory.settings import Settings
+from vault_memory.notes import exclusion, secrets
+from vault_memory.notes.model import Finding
+from vault_memory.settings import ScanSettings, Settings
 from vault_memory_tests.fixtures.rebuild import (
     Contents,
     FragileStore,
@@ -66,6 +73,17 @@ HEADS = ("", "", "", "# Title\n\n", "# Other\n\n", "---\ntitle: T\ntags: [x]\n--
 IGNORES = (None, "Drafts/\n", "d/\n", "b.md\n", "*.markdown\n02_Areas/\n", "# nothing\n")
 NOBODY = ("nobody", "nowhere")
 
+SETTINGS: tuple[Callable[[ScanSettings], ScanSettings], ...] = (
+    lambda scan: scan,
+    lambda scan: replace(scan, exclude_patterns=("b.md", "02_Areas/")),
+    lambda scan: replace(scan, private_tags=("tag",)),
+    lambda scan: replace(scan, max_note_bytes=90),
+    lambda scan: replace(scan, roots=("01_Projects", "04_Archive")),
+)
+MODELS = {"spotty-1": 1536, "spotty-2": 768}
+NEWER_PACK = "of the fuzzer"
+OLDER_PACK, OLDER_SCAN = exclusion.RULES_VERSION, secrets.scan
+
 paths = st.builds(lambda folder, name: f"{folder}/{name}", st.sampled_from(FOLDERS), st.sampled_from(NAMES))
 texts = st.builds(
     lambda head, parts: head + "\n\n".join(parts) + "\n",
@@ -75,43 +93,70 @@ texts = st.builds(
 picks = st.integers(0, 30)
 
 
+def newer_scan(text: str) -> tuple[Finding, ...]:
+    """Find what a newer rule pack finds: one more kind of secret."""
+    at = text.find("Roll back with care")
+    more = () if at < 0 else (Finding("fuzz_rule", text.count("\n", 0, at) + 1, "raw"),)
+    return (*OLDER_SCAN(text), *more)
+
+
+def use_pack(version: str) -> None:
+    """Put a rule pack in force in this process."""
+    vars(exclusion)["RULES_VERSION"] = version
+    vars(secrets)["scan"] = newer_scan if version == NEWER_PACK else OLDER_SCAN
+
+
 @dataclass
 class World:
     """What all histories of a test share, because it takes long to make.
 
     Attributes:
         folder: For repositories.
-        template: An empty repository to copy.
+        templates: An empty repository to copy, by object format.
+        other: A second connection to the first store.
         rebuilt: What rebuilds made, by tree; the same tree always makes the same.
     """
 
     settings: Settings
     folder: Path
-    template: Path
+    templates: dict[str, Path]
     watcher: psycopg.Connection
     store: FragileStore
+    other: Store
     fresh: Store
     rebuilt: dict[str, Contents] = field(default_factory=dict)
     histories: int = 0
     syncs: int = 0
     compared: int = 0
 
-    def synchronizer(self, path: Path, store: Store, embedder: SpottyEmbedder) -> Synchronizer:
+    def synchronizer(self, path: Path, store: Store, embedder: SpottyEmbedder, settings: Settings) -> Synchronizer:
         """Join the parts that do without processes."""
-        vault = GitVault.open(path)
-        made = Synchronizer(self.settings, store, vault, KEY, make_judge=ScreenerInProcess)
+        path.mkdir(parents=True, exist_ok=True)  # git takes a folder away with its last file
+        made = Synchronizer(settings, store, GitVault.open(path), KEY, make_judge=ScreenerInProcess)
         made.provider.embedder = embedder
         made.planner.may_delete_most = True
         return made
 
-    def rebuild(self, repo: VaultRepo) -> Contents:
+    def rebuild(self, repo: VaultRepo, prefix: str, settings: Settings, model: str) -> Contents:
         """Build HEAD's store from nothing, with an embedder that never fails."""
         tree = repo.git("rev-parse", "HEAD^{tree}") if _has_head(repo) else "unborn"
-        if tree not in self.rebuilt:
+        allowed = settings.allow_list_file.read_text() if settings.allow_list_file.exists() else ""
+        key = repr((tree, prefix, settings.scan, exclusion.RULES_VERSION, model, allowed))
+        if key not in self.rebuilt:
             wipe(self.watcher, "rebuilt")
-            bring_to_head(self.synchronizer(repo.path, self.fresh, SpottyEmbedder()))
-            self.rebuilt[tree] = contents(self.watcher, "rebuilt")
-        return self.rebuilt[tree]
+            embedder = SpottyEmbedder(model=model, dimensions=MODELS[model])
+            identify(self.fresh, embedder)
+            bring_to_head(self.synchronizer(repo.path / prefix, self.fresh, embedder, settings))
+            self.rebuilt[key] = contents(self.watcher, "rebuilt")
+        return self.rebuilt[key]
+
+
+def identify(store: Store, embedder: SpottyEmbedder) -> None:
+    """Record the embedder of a store."""
+    store.record_identity(
+        vault="x", embedder=embedder.name, model=embedder.model, dimensions=embedder.dimensions, base_url=None,
+        key_fingerprint=KEY.fingerprint,
+    )  # fmt: skip
 
 
 def _has_head(repo: VaultRepo) -> bool:
@@ -161,20 +206,29 @@ class Histories(RuleBasedStateMachine):
 
     world: ClassVar[World]
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(
+        object_format=st.sampled_from(("sha1", "sha1", "sha256")), prefix=st.sampled_from(("", "", "notes/vault"))
+    )
+    def start(self, *, object_format: str, prefix: str) -> None:
         """Begin with an empty repository and an empty store."""
         world = self.world
         world.histories += 1
-        path = world.folder / f"vault{world.histories}"
-        shutil.copytree(world.template, path)
+        self.folder = world.folder / f"history{world.histories}"
+        path = self.folder / "repository"
+        shutil.copytree(world.templates[object_format], path)
         self.repo = VaultRepo(path)
+        self.prefix = prefix
+        self.notes = path / prefix
+        self.settings = world.settings
         self.embedder = SpottyEmbedder()
         self.branches = ["main"]
         self.commits: list[str] = []
-        self.orphans = 0
+        self.orphans = self.places = 0
+        self.settings.allow_list_file.unlink(missing_ok=True)
+        use_pack(OLDER_PACK)
         world.store.countdown = None
         wipe(world.watcher, "vault_memory")
+        identify(world.store, self.embedder)
         if world.histories % 25 == 0:
             world.watcher.execute("VACUUM vault_memory.memory_chunk, vault_memory.memory_primary")
             world.watcher.execute("VACUUM rebuilt.memory_chunk, rebuilt.memory_primary")
@@ -186,17 +240,18 @@ class Histories(RuleBasedStateMachine):
                 self.heal()
                 self.check_after(bring_to_head(self.open()))
             finally:
-                shutil.rmtree(self.repo.path, ignore_errors=True)
+                use_pack(OLDER_PACK)
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- edits of the work tree ------------------------------------------------------------------------------------
 
     def files(self) -> list[str]:
         """Everything in the work tree that git would track, by path."""
-        top = self.repo.path
+        top = self.notes
         found: list[str] = []
         for folder, folders, names in os.walk(top):
             folders[:] = [name for name in folders if name != ".git"]
-            found += [str(Path(folder, name).relative_to(top)) for name in names]
+            found += [str(Path(folder, name).relative_to(top)) for name in names if name != ".git"]
             found += [str(Path(folder, name).relative_to(top)) for name in folders if Path(folder, name).is_symlink()]
         return sorted(found)
 
@@ -207,13 +262,9 @@ class Histories(RuleBasedStateMachine):
 
     def clear(self, path: str) -> Path:
         """Make room at a path, where a file may stand in the way of a folder or a folder in the way of a file."""
-        file = self.repo.path / path
+        file = self.notes / path
         for parent in reversed(file.parents):
-            if (
-                parent != self.repo.path
-                and self.repo.path in parent.parents
-                and (parent.is_symlink() or parent.is_file())
-            ):
+            if self.notes in parent.parents and (parent.is_symlink() or parent.is_file()):
                 parent.unlink()
         if file.is_symlink() or file.is_file():
             file.unlink()
@@ -228,10 +279,14 @@ class Histories(RuleBasedStateMachine):
 
     def take(self, path: str) -> bytes | None:
         """Remove a file and return its content; None where it is a link."""
-        file = self.repo.path / path
+        file = self.notes / path
         data = None if file.is_symlink() else file.read_bytes()
         file.unlink()
         return data
+
+    def inside(self, path: str) -> str:
+        """Name a file as its repository does."""
+        return f"{self.prefix}/{path}" if self.prefix else path
 
     def maybe_commit(self, *, commit: bool) -> None:
         """Commit at once, or let the next commit take the change with others."""
@@ -255,16 +310,16 @@ class Histories(RuleBasedStateMachine):
     def append(self, *, number: int, section: str, commit: bool) -> None:
         """Add a section to a note; it may hold a secret or a wish for privacy."""
         path = self.pick(number)
-        if path is not None and not (self.repo.path / path).is_symlink():
-            self.put(path, (self.repo.path / path).read_bytes() + f"\n{section}\n".encode())
+        if path is not None and not (self.notes / path).is_symlink():
+            self.put(path, (self.notes / path).read_bytes() + f"\n{section}\n".encode())
             self.maybe_commit(commit=commit)
 
     @rule(number=picks, commit=st.booleans())
     def cut(self, *, number: int, commit: bool) -> None:
         """Remove the last section of a note, and with it perhaps its secret."""
         path = self.pick(number)
-        if path is not None and not (self.repo.path / path).is_symlink():
-            self.put(path, (self.repo.path / path).read_bytes().rpartition(b"\n\n")[0] + b"\n")
+        if path is not None and not (self.notes / path).is_symlink():
+            self.put(path, (self.notes / path).read_bytes().rpartition(b"\n\n")[0] + b"\n")
             self.maybe_commit(commit=commit)
 
     @rule(number=picks, commit=st.booleans())
@@ -288,8 +343,8 @@ class Histories(RuleBasedStateMachine):
     def copy(self, number: int, path: str) -> None:
         """Have the same content twice."""
         old = self.pick(number)
-        if old is not None and not (self.repo.path / old).is_symlink():
-            self.put(path, (self.repo.path / old).read_bytes())
+        if old is not None and not (self.notes / old).is_symlink():
+            self.put(path, (self.notes / old).read_bytes())
             self.commit()
 
     @rule(numbers=st.lists(picks, min_size=2, max_size=4))
@@ -334,7 +389,12 @@ class Histories(RuleBasedStateMachine):
         else:
             self.clear(path).mkdir()
             self.repo.git("add", "-A")
-            self.repo.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},{path}")
+            self.repo.git(
+                "update-index",
+                "--add",
+                "--cacheinfo",
+                f"160000,{'1' * len(self.commits[-1] if self.commits else '1' * 40)},{self.inside(path)}",
+            )
             self.commits.append(self.repo.commit(only_staged=True))
 
     @rule(text=st.sampled_from(IGNORES))
@@ -342,7 +402,7 @@ class Histories(RuleBasedStateMachine):
         """Change the vault's own rules."""
         if text is not None:
             self.put(".vaultmemoryignore", text.encode())
-        elif (self.repo.path / ".vaultmemoryignore").exists():
+        elif (self.notes / ".vaultmemoryignore").exists():
             self.take(".vaultmemoryignore")
         self.commit()
 
@@ -440,9 +500,9 @@ class Histories(RuleBasedStateMachine):
 
     # -- syncs -----------------------------------------------------------------------------------------------------
 
-    def open(self) -> Synchronizer:
+    def open(self, path: Path | None = None, store: Store | None = None) -> Synchronizer:
         """Open the vault as a new process would."""
-        return self.world.synchronizer(self.repo.path, self.world.store, self.embedder)
+        return self.world.synchronizer(path or self.notes, store or self.world.store, self.embedder, self.settings)
 
     @rule(most_notes=st.sampled_from((1, 2, 3, 300)), full=st.sampled_from((False, False, False, True)))
     def sync(self, *, most_notes: int, full: bool) -> None:
@@ -508,6 +568,108 @@ class Histories(RuleBasedStateMachine):
                 return
         self.commit()
 
+    @rule()
+    def sync_twice_at_once(self) -> None:
+        """Two processes bring the store to HEAD at once: one waits for the other."""
+        both = (self.open(), self.open(store=self.world.other))
+        with ThreadPoolExecutor(2) as pool:
+            done = list(pool.map(bring_to_head, both))
+        self.check_after([*done[0], *done[1]])
+
+    @precondition(lambda self: self.commits)
+    @rule(kind=st.sampled_from(("worktree", "bare", "shallow")))
+    def sync_from_elsewhere(self, kind: str) -> None:
+        """Bring the store to the same HEAD, read from a linked worktree, a bare clone or a shallow one."""
+        if not _has_head(self.repo) or (kind == "bare" and self.prefix):
+            return
+        self.places += 1
+        place = self.folder / f"{kind}{self.places}"
+        if kind == "worktree":
+            self.repo.git("worktree", "add", "-q", "--force", "--detach", str(place), "HEAD")
+        else:
+            how = ["--bare"] if kind == "bare" else ["--depth", "1", "--no-checkout"]
+            self.repo.git("clone", "-q", *how, f"file://{self.repo.path}", str(place))
+        actions = bring_to_head(self.open(place / self.prefix))
+        if kind == "worktree":
+            self.repo.git("worktree", "remove", "--force", str(place))
+        self.check_after(actions)
+
+    @rule()
+    def move_the_git_directory(self) -> None:
+        """Put the repository elsewhere, with a file in place of ``.git``."""
+        self.places += 1
+        self.repo.git("init", "-q", "--separate-git-dir", str(self.folder / f"git{self.places}"))
+
+    @rule(number=picks)
+    def sync_guarded(self, number: int) -> None:
+        """Sync with the guard against mass deletion on; where it refuses, nothing changes until it is overruled."""
+        if number % 2 and self.commits:
+            for path in self.files():
+                self.take(path)
+            self.commit()
+        before = contents(self.world.watcher, "vault_memory")
+        synchronizer = self.open()
+        synchronizer.planner.may_delete_most = False
+        try:
+            actions = bring_to_head(synchronizer)
+        except MassDeletionError:
+            assert before == contents(self.world.watcher, "vault_memory")
+            synchronizer.planner.may_delete_most = True
+            actions = bring_to_head(synchronizer)
+        self.check_after(actions)
+
+    # -- rules, releases, models -----------------------------------------------------------------------------------
+
+    @rule(change=st.sampled_from(SETTINGS))
+    def configure(self, change: Callable[[ScanSettings], ScanSettings]) -> None:
+        """Change the settings of the scan."""
+        self.settings = replace(self.world.settings, scan=change(self.world.settings.scan))
+
+    @rule(version=st.sampled_from((OLDER_PACK, NEWER_PACK)))
+    def update_the_pack(self, version: str) -> None:
+        """Install another release of the rule pack."""
+        use_pack(version)
+
+    @rule(number=picks)
+    def allow(self, number: int) -> None:
+        """Release a note that is quarantined for a secret."""
+        held = [line for line in self.world.store.audit() if line.reason == "secret"]
+        if held:
+            line, now = held[number % len(held)], datetime.now(UTC)
+            until = now + timedelta(days=1)
+            released = [Allowance(line.source, one, line.content_hmac, now, until) for one in line.rules]
+            add_allowances(self.settings.allow_list_file, released)
+
+    @rule(number=picks)
+    def end_release(self, number: int) -> None:
+        """Take a release back."""
+        sources = sorted({one.note_id for one in self.world.store.releases()})
+        if sources:
+            remove_allowances(self.settings.allow_list_file, sources[number % len(sources)])
+
+    @rule(calls=st.one_of(st.none(), st.integers(0, 40)))
+    def change_model(self, calls: int | None) -> None:
+        """Change over to another model, or die on the way; the old one answers until all is there."""
+        before = self.embedder.model
+        model = next(name for name in MODELS if name != before)
+        self.embedder.model, self.embedder.dimensions = model, MODELS[model]
+        synchronizer = self.open()
+        self.world.store.countdown = calls
+        try:
+            with synchronizer.writer(5, holder="test"):
+                rebuilt = synchronizer.rebuild_vectors()
+        except Interrupted:
+            rebuilt = None
+        finally:
+            self.world.store.countdown = None
+        recorded = self.world.store.sync_state().model or before
+        self.embedder.model, self.embedder.dimensions = recorded, MODELS[recorded]
+        self.check_sound()
+        if rebuilt is not None:
+            assert rebuilt.changed_over == (recorded == model)
+        if rebuilt is not None and rebuilt.changed_over:
+            self.check_after(bring_to_head(self.open(), full=True))
+
     @rule(word=st.sampled_from(sorted(UNLUCKY)))
     def sour(self, word: str) -> None:
         """Let the embedder fail for texts with a word."""
@@ -539,7 +701,7 @@ class Histories(RuleBasedStateMachine):
         world = self.world
         world.syncs += 1
         found = contents(world.watcher, "vault_memory")
-        expected = world.rebuild(self.repo)
+        expected = world.rebuild(self.repo, self.prefix, self.settings, self.embedder.model)
         failed = {row[0] for row in found["manifest"] if row[1] == "failed"}
         if failed:
             assert self.embedder.unlucky, f"failed for no reason: {failed}"
@@ -560,22 +722,18 @@ class Histories(RuleBasedStateMachine):
 @pytest.fixture
 def world(make_vault: Callable[..., VaultRepo], database: str, tmp_path: Path) -> Iterator[World]:
     """Two schemas, a repository to copy, and the settings that join them."""
-    template = make_vault("template").path
-    shutil.rmtree(template / ".git/hooks", ignore_errors=True)
+    templates = {name: make_vault(f"template-{name}", object_format=name).path for name in ("sha1", "sha256")}
+    for template in templates.values():
+        shutil.rmtree(template / ".git/hooks", ignore_errors=True)
     migrations.migrate(database, "rebuilt")
-    values = {"VAULT_MEMORY_VAULT": str(template), "VAULT_MEMORY_DSN": database, "HOME": str(tmp_path)}
+    values = {"VAULT_MEMORY_VAULT": str(templates["sha1"]), "VAULT_MEMORY_DSN": database, "HOME": str(tmp_path)}
     store = FragileStore.connect(database, "vault_memory")
+    other = Store.connect(database, "vault_memory")
     fresh = Store.connect(database, "rebuilt")
-    embedder = SpottyEmbedder()
-    for one in (store, fresh):
-        one.record_identity(
-            vault="x", embedder=embedder.name, model=embedder.model, dimensions=embedder.dimensions, base_url=None,
-            key_fingerprint=KEY.fingerprint,
-        )  # fmt: skip
     with psycopg.connect(database, autocommit=True) as watcher:
-        yield World(settings_module.load(values), tmp_path, template, watcher, store, fresh)
-    store.close()
-    fresh.close()
+        yield World(settings_module.load(values), tmp_path, templates, watcher, store, other, fresh)
+    for one in (store, other, fresh):
+        one.close()
 
 
 @pytest.mark.timeout(0 if FUZZ else 300)
