@@ -1,6 +1,6 @@
 """How long an agent waits: from process start to the block, and for each hook.
 
-    python benchmarks/agent.py             # 15 runs each, on the example vault
+    PYTHONPATH=. python benchmarks/agent.py             # 15 runs each, on the example vault
     python benchmarks/agent.py --runs 30
 
 Printed: P50 and P95 in seconds of whole processes. The embedder is the offline one, so the figures hold without the
