@@ -47,7 +47,7 @@ def main() -> int:
         vault, project = root / "vault", root / "app"
         project.mkdir()
         (project / "MEMORY.md").write_text("- The tests need Docker.\n" * 40)
-        with resources.as_file(resources.files("vault_memory") / "example") as example:
+        with resources.as_file(resources.files("vault_memory") / "example" / "vault") as example:
             subprocess.run(["cp", "-r", str(example), str(vault)], check=True)
         git = ["git", "-C", str(vault), "-c", "user.name=a", "-c", "user.email=a@b.c"]
         subprocess.run([*git, "init", "-q"], check=True)
