@@ -1,6 +1,6 @@
 """How long an agent waits: from process start to the block, and for each hook.
 
-    python benchmarks/agent.py             # 15 runs each, on the example vault
+    PYTHONPATH=. python benchmarks/agent.py             # 15 runs each, on the example vault
     python benchmarks/agent.py --runs 30
 
 Printed: P50 and P95 in seconds of whole processes. The embedder is the offline one, so the figures hold without the
@@ -47,7 +47,7 @@ def main() -> int:
         vault, project = root / "vault", root / "app"
         project.mkdir()
         (project / "MEMORY.md").write_text("- The tests need Docker.\n" * 40)
-        with resources.as_file(resources.files("vault_memory") / "example") as example:
+        with resources.as_file(resources.files("vault_memory") / "example" / "vault") as example:
             subprocess.run(["cp", "-r", str(example), str(vault)], check=True)
         git = ["git", "-C", str(vault), "-c", "user.name=a", "-c", "user.email=a@b.c"]
         subprocess.run([*git, "init", "-q"], check=True)

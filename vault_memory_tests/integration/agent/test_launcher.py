@@ -138,7 +138,7 @@ def test_the_plugin_is_written_and_registered(filled: Installation, tmp_path: Pa
     (entry,) = hooks["UserPromptSubmit"][0]["hooks"]
     answered = subprocess.run(
         ["sh", "-c", entry["command"]], env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        input=json.dumps({"hook_event_name": "UserPromptSubmit", "prompt": TASK, "cwd": "/"}),
+        input=json.dumps({"hook_event_name": "UserPromptSubmit", "prompt": "Why NATS JetStream and not Kafka for billing?", "cwd": "/"}),
         capture_output=True, text=True, check=True, timeout=entry["timeout"], cwd="/",
     )  # fmt: skip
     assert "" == answered.stderr
