@@ -331,5 +331,5 @@ def test_b48_one_bad_note_holds_no_commit_up(installation: Installation) -> None
         (one["source"], one["class"], one["attempts"])
         for one in found["failed"]  # pyright: ignore[reportGeneralTypeIssues] - a list in the contract
     ]
-    assert {"01_Projects/bad.md": "added"} == {note: outcome.action for note, outcome in healed.items()}
+    assert {"01_Projects/bad.md": "changed"} == {note: outcome.action for note, outcome in healed.items()}
     assert ["01_Projects/bad.md", "01_Projects/good.md", "01_Projects/later.md"] == notes(installation)
