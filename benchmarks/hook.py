@@ -1,4 +1,4 @@
-"""How much longer a commit takes with our hooks: ``python benchmarks/hook.py [COMMITS]``.
+"""How much longer a commit takes with our hooks: ``python benchmarks/hook.py [COMMITS] [NOTES]``.
 
 Compares the medians of commits without a hook, with a hook that does nothing, and with ours, in turn so that a busy
 machine bothers all alike: with nothing else going on, while a sync runs, and with a database that is down. Prints the
@@ -24,11 +24,12 @@ LIMIT = 1.25
 def main() -> int:
     """Measure, and print a line a case."""
     commits = int(sys.argv[1]) if len(sys.argv) > 1 else 50
+    notes = int(sys.argv[2]) if len(sys.argv) > 2 else 200
     folder = Path(tempfile.mkdtemp(prefix="vault-memory-hook-"))
     home = folder / "home"
     try:
         environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT)}
-        command(environment, "init", str(make_vault(folder / "vault")), home=home)
+        command(environment, "init", str(make_vault(folder / "vault", notes)), home=home)
         command(environment, "sync")
         print(f"{'case':<24}{'no hook ms':>12}{'empty hook':>12}{'ours':>8}{'ratio':>8}")
         worst = max(
@@ -43,12 +44,12 @@ def main() -> int:
     return int(worst > LIMIT)
 
 
-def make_vault(path: Path) -> Path:
+def make_vault(path: Path, notes: int) -> Path:
     """Make a repository with some notes."""
-    notes = path / "01_Projects"
-    notes.mkdir(parents=True)
-    for number in range(200):
-        (notes / f"note {number}.md").write_text(f"# Note {number}\n\n" + f"Words about subject {number}.\n\n" * 40)
+    folder = path / "01_Projects"
+    folder.mkdir(parents=True)
+    for number in range(notes):
+        (folder / f"note {number}.md").write_text(f"# Note {number}\n\n" + f"Words about subject {number}.\n\n" * 40)
     git(path, "init", "-q")
     git(path, "add", ".")
     git(path, "commit", "-qm", "first")
