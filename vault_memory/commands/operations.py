@@ -151,7 +151,7 @@ def install_hook(*, force: bool) -> None:
     """Let git's hooks start a sync in the background after each commit, merge, rebase and switch.
 
     This writes into the hooks folder of the vault's repository, the one thing that is ever written there.
-    It adds to a commit what git needs to start any hook, about a millisecond; "vault-memory up" follows without one.
+    It adds to a commit what git needs to start any hook, a millisecond or more; "vault-memory up" follows without one.
     """
     from vault_memory.commands import hooks  # noqa: PLC0415 - only here
 
