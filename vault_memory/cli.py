@@ -385,7 +385,7 @@ def _print_failures(result: SyncResult) -> None:
 
 def _print_status(found: Status) -> None:
     state, counts = found.state, found.counts
-    behind = {None: "unknown", 0: "up to date"}.get(found.behind, f"{found.behind} commits behind")
+    behind = {None: "not in memory", 0: "up to date"}.get(found.behind, f"{found.behind} commits behind")
     parts = [f"{found.number(status)} {status.value}" for status in NoteStatus] + [f"{found.number(None)} pending"]
     embedder = f"{state.embedder} {state.model} ({state.dimensions} dimensions)" if state.embedder else "not chosen yet"
     usage = found.usage
@@ -396,6 +396,7 @@ def _print_status(found: Status) -> None:
         ("in memory", (state.commit or "nothing")[:12]),
         ("notes", f"{found.tracked} tracked: {', '.join(parts)}"),
         ("chunks", f"{counts.chunks} ({counts.size_bytes / 1e6:.1f} MB)"),
+        ("database", found.database),
         ("embedder", embedder),
         ("rules", state.ruleset_id or "none yet"),
         ("cost", f"${usage.price_usd:.4f} this month: {embedded}, {usage.texts_reused} reused"),

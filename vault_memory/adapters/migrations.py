@@ -309,16 +309,24 @@ def _connected(conninfo: str) -> Generator[Connection]:
     place = _place(conninfo)
     try:
         connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=10, application_name="vault-memory")
-    except psycopg.Error:
-        raise StoreUnavailable(
-            f"no connection to PostgreSQL at {place}: is it running, is VAULT_MEMORY_DSN right?"
-        ) from None
+    except psycopg.Error as error:
+        raise StoreUnavailable(f"no connection to PostgreSQL at {place}: {_why_not(error)}") from None
     with contextlib.closing(connection):
         try:
             connection.execute("SET lock_timeout = '60s'")
             yield connection
         except psycopg.Error as error:
             raise StoreError(f"PostgreSQL at {place} refused ({_what(error)})") from None
+
+
+def _why_not(error: psycopg.Error) -> str:
+    """Say what to look at. The driver gives no code for a failed login, and its message may quote the DSN."""
+    said = str(error)
+    if "password" in said:
+        return "it refused the password, or wants one: mend VAULT_MEMORY_DSN or ~/.pgpass"
+    if "pg_hba.conf" in said:
+        return "its pg_hba.conf lets this role or address not in"
+    return "is it running, is VAULT_MEMORY_DSN right?"
 
 
 def _place(conninfo: str) -> str:

@@ -17,6 +17,7 @@ from vault_memory.adapters import migrations, server
 from vault_memory.adapters.git import GitVault, git_version
 from vault_memory.adapters.inspection import Inspection
 from vault_memory.commands.daemon import daemon_state
+from vault_memory.commands.place import database_place
 from vault_memory.commands.roots import examine
 from vault_memory.errors import StoreError, VaultError, VaultMemoryError
 from vault_memory.ingest.database import Database, open_database, open_store
@@ -339,8 +340,8 @@ def _database_checks(settings: Settings, checks: list[Check]) -> Database | None
             return None
         database = open_database(settings)
         with Inspection.connect(database.dsn, settings.schema) as inspection:
-            kind = "embedded" if database.embedded else "VAULT_MEMORY_DSN"
-            checks.append(Check("database", "ok", f"PostgreSQL {inspection.server_version()} ({kind})"))
+            place = database_place(settings)
+            checks.append(Check("database", "ok", f"PostgreSQL {inspection.server_version()}; {place}"))
             checks.append(_pgvector(inspection.pgvector_version()))
     except VaultMemoryError as error:
         checks.append(Check("database", "problem", str(error), "start it, or mend VAULT_MEMORY_DSN"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from vault_memory.commands.hooks import HookResult
+    from vault_memory.settings import Settings
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -77,11 +78,19 @@ def up(*, port: int, host: str, read_only: bool) -> None:
 
 
 @click.command("down")
-def down() -> None:
-    """Stop the embedded database server, which other commands leave running on purpose."""
+@click.option("--delete-data", is_flag=True, help="Also delete the memory: database, Dagster's files, logs.")
+@click.option("--yes", is_flag=True, help="With --delete-data: do not ask.")
+def down(*, delete_data: bool, yes: bool) -> None:
+    """Stop the embedded database server, which other commands leave running on purpose.
+
+    With --delete-data the memory is gone for good; the vault, the settings and the hash key stay.
+    """
     from vault_memory.adapters import running, server  # noqa: PLC0415 - only here
 
     settings = settings_module.load()
+    if delete_data:
+        _delete_data(settings, yes=yes)
+        return
     if (other := running.find(settings.home)) is not None:
         raise ConfigError(f"{other.name} is running and needs the database: end it first, with Ctrl-C or a SIGTERM")
     if settings.dsn is not None:
@@ -89,6 +98,20 @@ def down() -> None:
         return
     stopped = server.stop(settings.home, settings.pg_user)
     click.echo("database server stopped" if stopped else "no database server was running")
+
+
+def _delete_data(settings: Settings, *, yes: bool) -> None:
+    from vault_memory.commands import place  # noqa: PLC0415 - only here
+
+    found = place.data_places(settings)
+    if not found:
+        click.echo("there is nothing to delete")
+        return
+    for path in found:
+        click.echo(f"{'deletes' if yes else 'would delete'} {path}")
+    if yes or click.confirm("delete all of it?"):
+        place.delete_data(settings)
+        click.echo(f"deleted; what stays: the vault, {settings.config_file}, {settings.hmac_key_file}")
 
 
 @click.command("doctor")
@@ -128,6 +151,7 @@ def install_hook(*, force: bool) -> None:
     """Let git's hooks start a sync in the background after each commit, merge, rebase and switch.
 
     This writes into the hooks folder of the vault's repository, the one thing that is ever written there.
+    It adds to a commit what git needs to start any hook, a millisecond or more; "vault-memory up" follows without one.
     """
     from vault_memory.commands import hooks  # noqa: PLC0415 - only here
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from vault_memory.adapters import server
 from vault_memory.adapters.git import GitVault, git_version
+from vault_memory.commands.place import database_place
 from vault_memory.commands.roots import RootReport, examine, looks_like_obsidian
 from vault_memory.errors import ConfigError
 from vault_memory.ingest.database import open_store
@@ -189,7 +189,7 @@ def _make_store(settings: Settings) -> list[tuple[str, str]]:
         state = store.sync_state()
         load_key(settings.hmac_key_file, create=state.key_fingerprint is None)
         facts = [
-            ("database", _about_database(settings)),
+            ("database", database_place(settings)),
             ("hash key", f"{settings.hmac_key_file} (keep a copy: a restored database needs it)"),
         ]
     finally:
@@ -201,13 +201,6 @@ def _make_store(settings: Settings) -> list[tuple[str, str]]:
             raise synchronizer.provider.error
         found = synchronizer.store.sync_state()
     return [*facts, ("embedder", f"{found.embedder} {found.model}")]
-
-
-def _about_database(settings: Settings) -> str:
-    if settings.dsn is not None:
-        return f"the one that VAULT_MEMORY_DSN names, schema {settings.schema}"
-    info = server.locate(settings.home, settings.pg_user)
-    return f"embedded PostgreSQL in {info.directory}, schema {settings.schema}"
 
 
 def _warnings(settings: Settings, head: str | None, report: RootReport) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from vault_memory.adapters.git import GitVault
 from vault_memory.commands.daemon import daemon_state
+from vault_memory.commands.place import database_place
 from vault_memory.commands.roots import examine
 from vault_memory.ingest.database import open_database, open_store
 from vault_memory.ingest.rules import problem_lines, rules_at
@@ -39,6 +40,7 @@ class Status:
         daemon: Whether anything follows HEAD by itself.
         collisions: Files left out because another one has the same name but for Unicode normalisation.
         roots_hint: What to do where no note lies in the folders that are indexed; None otherwise.
+        database: Where the rows lie.
         rule_problems: Rules to exclude that cannot be read, where they stand and how to mend them.
     """
 
@@ -56,6 +58,7 @@ class Status:
     collisions: tuple[str, ...]
     roots_hint: str | None
     rule_problems: tuple[str, ...] = ()
+    database: str = ""
 
     @property
     def warnings(self) -> list[str]:
@@ -105,6 +108,7 @@ class Status:
             "dimensions": self.state.dimensions,
             "ruleset": self.state.ruleset_id,
             "vector_index": self.state.vector_index,
+            "database": self.database,
             "size_bytes": self.counts.size_bytes,
             "cost_this_month_usd": self.usage.price_usd,
             "embedding_this_month": {
@@ -156,6 +160,7 @@ def status(settings: Settings) -> Status:
             ),
             roots_hint=examine(tree, settings.scan).hint,
             rule_problems=tuple(problem_lines(rules_at(vault, head, settings.scan))),
+            database=database_place(settings),
         )
     finally:
         store.close()

@@ -544,3 +544,105 @@ def test_data_of_another_server_version(newcomer: dict[str, str], make_vault: Ma
 
     assert "PostgreSQL 12" in line
     assert "12\n" == (info.data / "PG_VERSION").read_text()
+
+
+def test_the_data_is_named_and_can_be_deleted(newcomer: dict[str, str], make_vault: MakeVault) -> None:
+    """``status`` and ``doctor`` say where the database lies; ``down --delete-data`` asks, then leaves nothing of it."""
+    vault = make_vault(files={"01_Projects/a.md": NOTE})
+    environment = {**newcomer, "VAULT_MEMORY_VAULT": str(vault.path)}
+    directory = server.locate(Path(environment["VAULT_MEMORY_HOME"])).directory
+    assert 0 == command(environment, "sync").returncode
+
+    assert str(directory) in command(environment, "status").stdout
+    assert str(directory) in json.loads(command(environment, "status", "--json").stdout)["database"]
+    assert str(directory) in checks(environment)[1]["database"]["detail"]
+    asked = command(environment, "down", "--delete-data")
+    assert f"would delete {directory}" in asked.stdout
+    assert directory.exists()
+    done = command(environment, "down", "--delete-data", "--yes")
+
+    assert 0 == done.returncode, done.stderr
+    assert not directory.exists()
+    home = Path(environment["VAULT_MEMORY_HOME"])
+    assert [] == sorted(path.name for path in home.iterdir()) if home.exists() else True
+    assert "nothing to delete" in command(environment, "down", "--delete-data", "--yes").stdout
+    assert 0 == command(environment, "sync").returncode, "settings and key stayed"
+    assert ["01_Projects/a.md"] == answers(environment, "rollback")
+
+
+def test_the_users_own_server_is_not_deleted(notes: Installation) -> None:
+    """Where a DSN is set, the line names the statement that would do it there."""
+    assert "DROP SCHEMA vault_memory" in said(command(notes.environment, "down", "--delete-data", "--yes"))
+    assert answers(notes.environment, "rollback")
+
+
+def test_an_old_pgvector(installation: Installation, make_database: Callable[..., str]) -> None:
+    """Too old for the tables, or for the HNSW index that was asked for: one line with version and mend.
+
+    The catalogue's row of the extension is what the product goes by, so that row is made older.
+    """
+    installation.vault.write("01_Projects/a.md", NOTE)
+    installation.vault.commit()
+    environment = installation.environment
+
+    def have(version: str, dsn: str) -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            connection.execute("UPDATE pg_extension SET extversion = %s WHERE extname = 'vector'", (version,))
+
+    assert 0 == command(environment, "sync").returncode
+    have("0.8.3", environment["VAULT_MEMORY_DSN"])
+    code, found, _ = checks(environment)
+    assert (0, "warning") == (code, found["pgvector"]["verdict"]), found
+    assert "0.8.4" in found["pgvector"]["mend"]
+    refused = command(environment, "index-check", "--set", "hnsw")
+    assert 3 == refused.returncode
+    assert "needs pgvector 0.8.4" in refused.stderr.splitlines()[-1]
+    fresh = make_database()
+    have("0.6.2", fresh)
+    line = said(command({**environment, "VAULT_MEMORY_DSN": fresh}, "sync"))
+    assert "0.6.2 is too old" in line
+    assert "ALTER EXTENSION vector UPDATE" in line
+
+
+def test_no_vault_and_no_repository(newcomer: dict[str, str], tmp_path: Path) -> None:
+    """Nothing named, a folder that is not there, a folder without git: each is one line with what to do."""
+    plain = tmp_path / "plain"
+    plain.mkdir()
+
+    assert "vault-memory init" in said(command(newcomer, "sync"))
+    assert "vault-memory init /path/to/vault" in said(command(newcomer, "init"))
+    assert "absent" in said(command(newcomer, "init", str(tmp_path / "absent")))
+    assert "git init" in said(command(newcomer, "init", str(plain)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a loopback address of its own")
+def test_a_server_over_tcp_with_a_password(newcomer: dict[str, str], make_vault: MakeVault, tmp_path: Path) -> None:
+    """PostgreSQL over TCP with SCRAM: sync, query and status work; a wrong password is a line without it."""
+    address = f"127.{1 + os.getpid() % 250}.{os.getpid() // 250 % 250}.9"
+    vault = make_vault(files={"01_Projects/a.md": NOTE})
+    home = tmp_path / "far"
+    try:
+        info = server.ensure_running(home, settings={"listen_addresses": address, "fsync": "off"})
+        with psycopg.connect(info.dsn("postgres"), autocommit=True) as connection:
+            connection.execute("CREATE ROLE far LOGIN SUPERUSER PASSWORD 'opensesame'")
+            connection.execute("CREATE DATABASE far OWNER far")
+            with (info.data / "pg_hba.conf").open("r+") as file:
+                rules = file.read()
+                file.seek(0)
+                file.write(f"host all all 127.0.0.0/8 scram-sha-256\n{rules}")
+            connection.execute("SELECT pg_reload_conf()")
+        dsn = f"postgresql://far:opensesame@{address}:5432/far"
+        environment = {**newcomer, "VAULT_MEMORY_VAULT": str(vault.path), "VAULT_MEMORY_DSN": dsn}
+        first = command(environment, "sync")
+        assert 0 == first.returncode, first.stderr
+        assert ["01_Projects/a.md"] == answers(environment, "rollback")
+        assert not server.locate(Path(newcomer["VAULT_MEMORY_HOME"])).directory.exists(), "no embedded one was made"
+        shown = command(environment, "status")
+        wrong = command({**environment, "VAULT_MEMORY_DSN": dsn.replace("opensesame", "opensesamy")}, "sync")
+    finally:
+        server.remove(home)
+
+    assert "VAULT_MEMORY_DSN" in shown.stdout
+    assert "opensesam" not in shown.stdout + shown.stderr + wrong.stdout + wrong.stderr
+    assert "password" in said(wrong)
