@@ -197,6 +197,8 @@ class Planner:
         before = self._store.sync_state().ruleset_id
         if before is not None and before != rules.id and same_but_for_paths(before, rules.id):
             for note_id in self._store.judged_notes(before):
+                if is_out(note_id, rules):
+                    continue  # its line is to give the path as the reason, whatever it was before
                 manifest[note_id] = replace(manifest[note_id], ruleset_id=rules.id)
         for note_id in self._reconsidered() & manifest.keys():
             manifest[note_id] = replace(manifest[note_id], ruleset_id="")
@@ -287,6 +289,11 @@ def items_of(plan: Plan, note_ids: Sequence[str], notes: Collection[str]) -> tup
             there = note_id in notes
             items[note_id] = Item(note_id, "upsert" if there else "forget", action="unchanged" if there else "deleted")
     return tuple(items[note_id] for note_id in dict.fromkeys((*note_ids, *items)))
+
+
+def is_out(note_id: str, rules: Ruleset) -> bool:
+    """Whether the rules keep a note out by its path."""
+    return rules.path_exclusion(NotePath.from_text(note_id)) is not None
 
 
 def notes_of(tree: Sequence[TreeEntry], rules: Ruleset) -> frozenset[str]:

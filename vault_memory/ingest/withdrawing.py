@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 
 from vault_memory.adapters.store import Store
 from vault_memory.adapters.store_records import NoteState, Sent
+from vault_memory.ingest.planning import is_out
 from vault_memory.notes.exclusion import Ruleset, same_but_for_paths
 from vault_memory.notes.model import Excluded, NoteStatus, Quarantined, QuarantineReason
-from vault_memory.notes.paths import NotePath, one_line
+from vault_memory.notes.paths import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,8 +79,8 @@ class Withdrawer:
         out: list[str] = []
         settled: list[str] = []
         if before is not None and only_paths:
-            out = [note_id for note_id in self._store.row_ids() if _is_out(note_id, rules)]
-            settled = [note_id for note_id in self._store.judged_notes(before) if not _is_out(note_id, rules)]
+            out = [note_id for note_id in self._store.row_ids() if is_out(note_id, rules)]
+            settled = [note_id for note_id in self._store.judged_notes(before) if not is_out(note_id, rules)]
         judge_all = is_new and not only_paths
         stored = (
             self._store.stored_texts() if judge_all else ((one, self._store.stored_text(one) or "") for one in ended)
@@ -198,7 +199,3 @@ class Withdrawer:
             return Sent("an embedding provider used before", stored[1], held_secret=held_secret) if bought else None
         host = urlsplit(state.base_url or "").hostname or "the embedding provider"
         return Sent(host, stored[1], held_secret=held_secret)
-
-
-def _is_out(note_id: str, rules: Ruleset) -> bool:
-    return rules.path_exclusion(NotePath.from_text(note_id)) is not None

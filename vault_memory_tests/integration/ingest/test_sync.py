@@ -278,6 +278,22 @@ def test_new_rules_hide_before_any_run(installation: Installation) -> None:
     )
 
 
+def test_a_note_kept_out_by_its_text_and_then_by_its_path(installation: Installation) -> None:
+    """A rule about paths re-reads nothing, but the manifest gives the reason that a rebuild would give."""
+    installation.vault.write("01_Projects/drafts/b.md", "Filed under #private\n")
+    installation.vault.commit()
+    installation.steps()
+    before = rows(installation, "SELECT id, status, reason, step FROM note_state")
+    installation.vault.write(".vaultmemoryignore", "drafts/\n")
+    installation.vault.commit()
+    installation.steps()
+
+    assert [("01_Projects/drafts/b.md", "excluded", "tag", "scan")] == before
+    assert [("01_Projects/drafts/b.md", "excluded", "pattern", None)] == rows(
+        installation, "SELECT id, status, reason, step FROM note_state"
+    )
+
+
 def test_a_blob_that_is_missing_fails_its_note_alone(installation: Installation) -> None:
     """The other notes go on, the old rows of that one answer, and the object's return heals it (P6)."""
     installation.vault.write("01_Projects/a.md", "# A\n\nThe first text.\n")
