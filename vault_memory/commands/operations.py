@@ -109,6 +109,8 @@ def _delete_data(settings: Settings, *, yes: bool) -> None:
         return
     for path in found:
         click.echo(f"{'deletes' if yes else 'would delete'} {path}")
+    if not yes and not sys.stdin.isatty():
+        raise ConfigError("nothing was deleted: nobody is there to ask; to delete it all the same, add --yes")
     if yes or click.confirm("delete all of it?"):
         place.delete_data(settings)
         click.echo(f"deleted; what stays: the vault, {settings.config_file}, {settings.hmac_key_file}")

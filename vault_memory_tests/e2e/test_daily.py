@@ -558,6 +558,7 @@ def test_the_data_is_named_and_can_be_deleted(newcomer: dict[str, str], make_vau
     assert str(directory) in checks(environment)[1]["database"]["detail"]
     asked = command(environment, "down", "--delete-data")
     assert f"would delete {directory}" in asked.stdout
+    assert "--yes" in said(asked)
     assert directory.exists()
     done = command(environment, "down", "--delete-data", "--yes")
 
