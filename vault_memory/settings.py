@@ -179,12 +179,11 @@ class JournalSettings:
 
     Attributes:
         enabled: Whether the plugin writes a journal.
-        folder: Where its days lie; None: ``journal`` in ``home``.
+        folder: Where its days lie; None: ``journal`` in ``home``. Only one in the vault, once committed, is recalled.
         summariser_command: Command line that reads an extract of a session and prints its summary.
         model: Chat model that writes the summary; None: the extract itself is the entry.
         base_url: Root of the chat model's API; None: that of ``[embedding]``, with its key and its allowed hosts.
         timeout_seconds: For one summary; after it the extract is used.
-        index: Whether an entry is put into memory as soon as it is written.
     """
 
     enabled: bool = True
@@ -193,7 +192,6 @@ class JournalSettings:
     model: str | None = None
     base_url: str | None = None
     timeout_seconds: float = 60.0
-    index: bool = True
 
 
 @dataclass(frozen=True, slots=True)

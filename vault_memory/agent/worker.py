@@ -1,7 +1,7 @@
 """Writes the journal behind the session's back: at most one process, however many events come.
 
-Belongs here: the requests that hooks leave, the one worker that carries them out, and putting the journal into memory.
-Does not: the entries (``journal``).
+Belongs here: the requests that hooks leave, the one worker that carries them out. Does not: the entries
+(``journal``), or putting them into memory: a journal in the vault comes with its commit, like every note.
 
 A hook leaves a request, one file a session, and takes the worker's lock. Who gets it starts the worker and hands it the
 lock's descriptor, so that there is no moment in which nobody holds it; who does not get it is done, because the worker
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 LOG: Final = "journal.log"
 MAX_SECONDS: Final = 1_800
 """After it a worker takes nothing on any more; the next event starts another one."""
-INDEX_TIMEOUT_SECONDS: Final = 900
 _NICENESS: Final = 10
 _MAX_LOG_BYTES: Final = 200_000
 
@@ -94,40 +93,18 @@ def main() -> None:
 
 
 def carry_out(settings: Settings, descriptor: int | None = None) -> int:
-    """Write down every session that was requested, then index; return how many entries were written."""
+    """Write down every session that was requested; return how many entries were written."""
     until = time.monotonic() + MAX_SECONDS
     written = 0
     held = descriptor if descriptor is not None else _lock(settings)
     while held is not None:
         try:
-            new = _write_all(settings, until)
-            written += new
-            if new and settings.journal.index:
-                index(settings)
+            written += _write_all(settings, until)
         finally:
             os.close(held)
         # Whoever came while we held the lock has left a request and gone.
         held = _lock(settings) if _requests(settings) and time.monotonic() < until else None
     return written
-
-
-def index(settings: Settings) -> None:
-    """Put the journal into memory; what that says holds paths and counts, and goes to our own output."""
-    vault = settings.vault
-    folder = settings.journal_folder
-    if vault is not None and (folder == vault or vault in folder.parents):
-        return  # notes of the vault come into memory with their commit, as all others
-    # "-P": the folder that a hook runs in is no place to import from.
-    command = [sys.executable, "-P", "-m", "vault_memory.cli", "index", str(folder)]
-    subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno(),
-        stderr=sys.stderr.fileno(),
-        cwd=settings.home,
-        check=False,
-        timeout=INDEX_TIMEOUT_SECONDS,
-    )
 
 
 def _write_all(settings: Settings, until: float) -> int:

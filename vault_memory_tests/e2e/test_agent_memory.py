@@ -8,9 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from vault_memory.cli import cli
 from vault_memory_tests.fixtures.installation import Installation
 from vault_memory_tests.fixtures.sessions import SECRET, SESSION, assistant, user, write
 
@@ -72,15 +69,3 @@ def test_a_journal_in_the_vault_is_recalled_after_its_commit(installation: Insta
     assert 1 == block.count("</retrieved_context>")
     assert '"instruction_like"' in block
     assert SECRET not in block
-
-
-@pytest.mark.skipif("index" not in cli.commands, reason="needs folders as a second kind of source")
-def test_a_journal_of_its_own_is_recalled_at_once(installation: Installation, tmp_path: Path) -> None:
-    """The journal lies in home: the worker indexes it, and the next session knows without anybody's doing."""
-    installation.vault.write("01_Projects/other.md", "# Other\n\nAbout gardens.\n")
-    installation.vault.commit()
-    installation.steps()
-
-    earlier_session(installation.environment, tmp_path)
-
-    wait_for(lambda: "48 cores" in hook(installation.environment, hook_event_name="UserPromptSubmit", prompt=QUESTION))

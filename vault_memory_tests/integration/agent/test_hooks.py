@@ -178,10 +178,8 @@ def workers(home: Path) -> list[str]:
 
 @pytest.fixture
 def alone(tmp_path: Path) -> dict[str, str]:
-    """Return an environment without a database, whose journal is not indexed."""
-    config = tmp_path / "config.toml"
-    config.write_text("[journal]\nindex = false\n")
-    return {"HOME": str(tmp_path), "VAULT_MEMORY_HOME": str(tmp_path / "home"), "VAULT_MEMORY_CONFIG": str(config)}
+    """Return an environment without a database."""
+    return {"HOME": str(tmp_path), "VAULT_MEMORY_HOME": str(tmp_path / "home")}
 
 
 def test_a_stop_writes_the_journal_behind_the_sessions_back(alone: dict[str, str], tmp_path: Path) -> None:

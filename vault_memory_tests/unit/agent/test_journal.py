@@ -21,8 +21,7 @@ NOW = datetime.fromisoformat("2026-11-30T10:05:00+01:00")
 def settings(tmp_path: Path) -> Settings:
     """Return settings with a home of the test's own."""
     (tmp_path / "home").mkdir()
-    found = settings_module.load({"HOME": str(tmp_path), "VAULT_MEMORY_HOME": str(tmp_path / "home")})
-    return replace(found, journal=replace(found.journal, index=False))
+    return settings_module.load({"HOME": str(tmp_path), "VAULT_MEMORY_HOME": str(tmp_path / "home")})
 
 
 def day(settings: Settings) -> str:
