@@ -57,7 +57,10 @@ class CommitGoneError(VaultError):
 
 
 class BlobError(VaultError, Retryable):
-    """The content of one file cannot be read: it is missing (a partial clone), damaged, or no blob."""
+    """The content of one file cannot be read: it is missing (a partial clone), damaged, or no blob.
+
+    The message never names the blob: it may be a quarantined note's, and its id lets anyone test guesses.
+    """
 
 
 class IgnoreFileError(VaultError):

@@ -429,41 +429,41 @@ class _Batch:
     def _answer(self, blob_id: str, max_bytes: int) -> bytes | None:
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > _MAX_HEADER_BYTES:
-                raise VaultError(f"git's answer for blob {blob_id} makes no sense")
-            self._fill(blob_id)
+                raise VaultError("git's answer for a blob makes no sense")
+            self._fill()
         words = bytes(self._buffer[:end]).split(b" ")
         del self._buffer[: end + 1]
         if words[-1] == b"missing":
-            raise BlobError(f"blob {blob_id} is not in the repository (a partial clone?); run: git fsck")
+            raise BlobError("its content is not in the repository (a partial clone?); run: git fsck")
         if len(words) != 3 or words[0] != blob_id.encode():  # noqa: PLR2004 - id, type, size
-            raise VaultError(f"git's answer for blob {blob_id} makes no sense")
+            raise VaultError("git's answer for a blob makes no sense")
         size = int(words[2])
         if words[1] != b"blob":
-            self._pass_over(size + 1, blob_id)
-            raise BlobError(f"object {blob_id} is not a blob")
+            self._pass_over(size + 1)
+            raise BlobError("its content is not a blob; run: git fsck")
         if size > max_bytes:
-            self._pass_over(size + 1, blob_id)
+            self._pass_over(size + 1)
             return None
         while len(self._buffer) < size + 1:  # a line feed follows the content
-            self._fill(blob_id)
+            self._fill()
         data = bytes(self._buffer[:size])
         del self._buffer[: size + 1]
         return data
 
-    def _pass_over(self, count: int, blob_id: str) -> None:
+    def _pass_over(self, count: int) -> None:
         while count > len(self._buffer):
             count -= len(self._buffer)
             self._buffer.clear()
-            self._fill(blob_id)
+            self._fill()
         del self._buffer[:count]
 
-    def _fill(self, blob_id: str) -> None:
+    def _fill(self) -> None:
         if not self._selector.select(_TIMEOUT_SECONDS):
-            raise VaultError(f"git did not answer for {_TIMEOUT_SECONDS:.0f} s while blob {blob_id} was read")
+            raise VaultError(f"git did not answer for {_TIMEOUT_SECONDS:.0f} s while blobs were read")
         data = os.read(self._output, _READ_BYTES)
         if not data:
             self.has_ended = True
-            raise BlobError(f"git cannot read blob {blob_id}: damaged, or left out by a partial clone; run: git fsck")
+            raise BlobError("git cannot read its content: damaged, or left out by a partial clone; run: git fsck")
         self._buffer += data
 
 

@@ -529,7 +529,7 @@ class TestRead:
         assert [] == list(vault.read([], 10))
 
     def test_missing_and_wrong_objects(self, make_vault: MakeVault) -> None:
-        """A missing object and a commit in a blob's place are errors that name the id, and hide no other."""
+        """A missing object and a commit in a blob's place are errors that stand beside the id, and hide no other."""
         repo = make_vault(files={"a.md": "a"})
         vault = GitVault.open(repo.path)
         (good,) = (entry.blob_id for entry in vault.tree(repo.head))
@@ -539,8 +539,8 @@ class TestRead:
         assert [(good, b"a"), (good, b"a")] == answers[1::2]
         assert ["0" * 40, repo.head] == [blob_id for blob_id, _ in answers[::2]]
         assert [
-            f"blob {'0' * 40} is not in the repository (a partial clone?); run: git fsck",
-            f"object {repo.head} is not a blob",
+            "its content is not in the repository (a partial clone?); run: git fsck",
+            "its content is not a blob; run: git fsck",
         ] == [str(error) for _, error in answers[::2]]
         assert all(isinstance(error, BlobError) for _, error in answers[::2])
 
@@ -556,7 +556,11 @@ class TestRead:
         answers = list(vault.read([good, damaged, good, damaged, good], 1 << 20))
 
         assert [(good, b"b")] * 3 == answers[::2]
-        assert all(isinstance(error, BlobError) and damaged in str(error) for _, error in answers[1::2])
+        assert [damaged] * 2 == [blob_id for blob_id, _ in answers[1::2]]
+        assert all(isinstance(error, BlobError) for _, error in answers[1::2])
+        assert {"git cannot read its content: damaged, or left out by a partial clone; run: git fsck"} == {
+            str(error) for _, error in answers[1::2]
+        }
 
 
 class TestHistory:
