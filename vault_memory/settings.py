@@ -1,25 +1,26 @@
 """All settings, read once.
 
 Belongs here: every name a user may set, its default and its check. This is the only module that reads
-``os.environ`` or the configuration file. Does not: anything inside the vault, which is data.
+``os.environ`` and names the configuration file. Does not: how a value is read (``settings_reader``), nor anything
+inside the vault, which is data.
 
 The environment wins over the file. The file is TOML, named by ``VAULT_MEMORY_CONFIG`` or
 ``~/.config/vault-memory/config.toml``; its keys are the names below without their prefix, in lower case,
 with ``[embedding]``, ``[scan]``, ``[sync]``, ``[search]``, ``[eval]``, ``[agent]`` and ``[journal]`` as tables.
+Every ``[vaults.NAME]`` adds a vault of its own, which shares all but its path, kind, schema, scan and questions.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-import subprocess
-import tomllib
+import re
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from vault_memory.errors import ConfigError
+from vault_memory.settings_reader import Reader, coerce, read_config, read_key_file, run_key_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,15 +28,19 @@ if TYPE_CHECKING:
 EmbedderName = Literal["openai", "hashing"]
 IndexMode = Literal["exact", "bits", "hnsw", "ivfflat"]
 IndexChoice = Literal["auto", "exact", "bits", "hnsw", "ivfflat"]
+VaultKind = Literal["git", "directory"]
 
 MAX_DIMENSIONS: Final = 1536
 DEFAULT_BASE_URL: Final = "https://openrouter.ai/api/v1"
 DEFAULT_MODEL: Final = "openai/text-embedding-3-small"
 DEFAULT_ROOTS: Final = ("01_Projects", "02_Areas")
 DEFAULT_EXCLUDED_DIRECTORIES: Final = ("00_Inbox", "04_Archive", "Infrastructure", "Home-Automation")
+DEFAULT_SCHEMA: Final = "vault_memory"
+UNNAMED: Final = "default"
+"""What the vault is called that ``VAULT_MEMORY_VAULT`` or the file's own ``vault`` sets."""
 MIN_BLOCK_CHARACTERS: Final = 512
 MAX_RECALL_HITS: Final = 20
-_KEY_COMMAND_TIMEOUT_SECONDS: Final = 20
+_VAULT_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,29}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +204,9 @@ class Settings:
     """Every setting of one source set.
 
     Attributes:
-        vault: Root of the vault's work tree (or a bare repository); None where a command needs none.
+        name: What the vault is called in commands and results.
+        vault: Root of the vault's work tree (or a bare repository), or a plain folder; None where a command needs none.
+        kind: ``git``: the commits of a repository; ``directory``: the files of a plain folder.
         home: Where the embedded server, DAGSTER_HOME and logs live.
         dsn: PostgreSQL of the operator; None: the embedded server.
         query_dsn: PostgreSQL of the read-only role; None: derived from the embedded server, or ``dsn``.
@@ -217,7 +224,9 @@ class Settings:
     dsn: str | None = field(default=None, repr=False)
     query_dsn: str | None = field(default=None, repr=False)
     dagster_dsn: str | None = field(default=None, repr=False)
-    schema: str = "vault_memory"
+    name: str = UNNAMED
+    kind: VaultKind = "git"
+    schema: str = DEFAULT_SCHEMA
     pg_user: str = "nobody"
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     scan: ScanSettings = field(default_factory=ScanSettings)
@@ -262,18 +271,42 @@ class Settings:
         if embedding.api_key:
             return embedding.api_key
         if embedding.api_key_file is not None:
-            return _read_key_file(embedding.api_key_file)
+            return read_key_file(embedding.api_key_file)
         if embedding.api_key_command:
-            return _run_key_command(embedding.api_key_command)
+            return run_key_command(embedding.api_key_command)
         return None
 
 
-def load(environ: Mapping[str, str] | None = None, *, config_must_exist: bool = True) -> Settings:
-    """Read the environment and the configuration file.
+def load(
+    environ: Mapping[str, str] | None = None, *, name: str | None = None, config_must_exist: bool = True
+) -> Settings:
+    """Read the environment and the configuration file, for one vault.
 
     Args:
         environ: In place of ``os.environ``, for tests.
+        name: Of the vault; None: the unnamed one, or where there is none the first that the file names.
         config_must_exist: Whether a file that ``VAULT_MEMORY_CONFIG`` names has to be there; ``init`` makes it.
+
+    Raises:
+        ConfigError: A value or the file is malformed, the message names the setting; or no vault has this name.
+    """
+    vaults = load_all(environ, config_must_exist=config_must_exist)
+    if name is None:
+        return vaults[0]
+    for one in vaults:
+        if one.name == name:
+            return one
+    raise ConfigError(f"no vault is called {name!r}; known: {', '.join(one.name for one in vaults)}")
+
+
+def load_all(
+    environ: Mapping[str, str] | None = None, *, config_must_exist: bool = True
+) -> tuple[Settings, *tuple[Settings, ...]]:
+    """Read the environment and the configuration file, for all vaults: the unnamed one first, then in the file's order.
+
+    Args:
+        environ: In place of ``os.environ``, for tests.
+        config_must_exist: As for ``load``.
 
     Raises:
         ConfigError: A value or the file is malformed; the message names the setting.
@@ -283,10 +316,10 @@ def load(environ: Mapping[str, str] | None = None, *, config_must_exist: bool = 
     config_file = Path(
         env.get("VAULT_MEMORY_CONFIG") or home_directory / ".config/vault-memory/config.toml"
     ).expanduser()
-    config = _read_config(config_file, required=config_must_exist and "VAULT_MEMORY_CONFIG" in env)
-    reader = _Reader(env, config, config_file)
+    config = read_config(config_file, required=config_must_exist and "VAULT_MEMORY_CONFIG" in env)
+    reader = Reader(env, config, config_file)
     default_home = Path("/var/lib/vault-memory") if os.geteuid() == 0 else home_directory / ".vault-memory"
-    settings = Settings(
+    unnamed = Settings(
         vault=reader.path("vault"),
         home=(reader.path("home") or default_home).absolute(),
         config_file=config_file,
@@ -294,23 +327,93 @@ def load(environ: Mapping[str, str] | None = None, *, config_must_exist: bool = 
         dsn=reader.text("dsn"),
         query_dsn=reader.text("query_dsn"),
         dagster_dsn=reader.text("dagster_dsn"),
-        schema=reader.text("schema") or "vault_memory",
+        kind=_kind("kind", reader.text("kind") or "git"),
+        schema=_schema("schema", reader.text("schema") or DEFAULT_SCHEMA),
         pg_user=reader.text("pg_user") or "nobody",
         embedding=_embedding(reader),
         scan=reader.table("scan", ScanSettings),
         sync=reader.table("sync", SyncSettings),
-        eval=_eval(reader),
+        eval=_eval(reader.table("eval", EvalSettings), config_file),
         search=_search(reader),
         agent=_agent(reader),
         journal=reader.table("journal", JournalSettings),
     )
+    if unnamed.kind == "directory" and "roots" not in reader.config.get("scan", {}):
+        unnamed = replace(unnamed, scan=replace(unnamed.scan, roots=(".",)))
+    named = _named_vaults(reader, unnamed)
     reader.refuse_unknown()
-    if not settings.schema.isidentifier() or not settings.schema.isascii() or not settings.schema.islower():
-        raise ConfigError("schema: want lower-case letters, digits and underscores, for example vault_memory_work")
-    return settings
+    if unnamed.vault is None and named:
+        first, *others = named
+        return _told_apart(first, *others)
+    return _told_apart(unnamed, *named)
 
 
-def _embedding(reader: _Reader) -> EmbeddingSettings:
+def _named_vaults(reader: Reader, unnamed: Settings) -> list[Settings]:
+    """Return the vaults of ``[vaults.NAME]``: the unnamed one's settings with their own on top."""
+    reader.known.add("vaults")
+    tables = reader.config.get("vaults", {})
+    if not isinstance(tables, dict) or not all(
+        isinstance(table, dict) for table in cast("dict[str, Any]", tables).values()
+    ):
+        raise ConfigError(f"{reader.config_file}: vaults: want a table for each vault, [vaults.NAME]")
+    return [
+        _named_vault(reader, unnamed, name, table) for name, table in cast("dict[str, dict[str, Any]]", tables).items()
+    ]
+
+
+def _named_vault(reader: Reader, unnamed: Settings, name: str, table: Mapping[str, Any]) -> Settings:
+    title = f"vaults.{name}"
+    if not _VAULT_NAME.fullmatch(name) or name == UNNAMED:
+        raise ConfigError(
+            f"{reader.config_file}: [vaults.{name!a}]: want a name of lower-case letters, digits and underscores, "
+            f"at most 30, and not {UNNAMED!r}"
+        )
+    own = Reader({}, table, reader.config_file, prefix=f"{title}.")
+    path = own.path("path")
+    kind = _kind(f"{title}.kind", own.text("kind") or "git")
+    schema = _schema(f"{title}.schema", own.text("schema") or f"{DEFAULT_SCHEMA}_{name}")
+    scan = own.table("scan", ScanSettings, unnamed.scan)
+    if kind == "directory" and "roots" not in table.get("scan", {}):
+        scan = replace(scan, roots=(".",))  # PARA's folders are a vault's; a plain folder is meant whole
+    evaluation = _eval(own.table("eval", EvalSettings), reader.config_file)
+    own.refuse_unknown()
+    if path is None:
+        raise ConfigError(f'{reader.config_file}: {title}.path is missing: the folder of the vault, path = "/..."')
+    return replace(unnamed, name=name, vault=path, kind=kind, schema=schema, scan=scan, eval=evaluation)
+
+
+def _told_apart(first: Settings, *others: Settings) -> tuple[Settings, *tuple[Settings, ...]]:
+    """Return the vaults, none of which shares a schema or Dagster's names with another.
+
+    Raises:
+        ConfigError: Two do.
+    """
+    seen: dict[str, str] = {}
+    for one in (first, *others):
+        # Dagster's names end with what distinguishes the schema.
+        suffix = one.schema.removeprefix(f"{DEFAULT_SCHEMA}_")
+        if suffix in seen:
+            raise ConfigError(
+                f"the vaults {seen[suffix]} and {one.name} would share the schema {one.schema}: "
+                f"set another vaults.{one.name}.schema"
+            )
+        seen[suffix] = one.name
+    return first, *others
+
+
+def _kind(setting: str, value: str) -> VaultKind:
+    if value not in get_args(VaultKind):
+        raise ConfigError(f"{setting}: want {' or '.join(get_args(VaultKind))}")
+    return cast("VaultKind", value)
+
+
+def _schema(setting: str, value: str) -> str:
+    if not value.isidentifier() or not value.isascii() or not value.islower():
+        raise ConfigError(f"{setting}: want lower-case letters, digits and underscores, for example vault_memory_work")
+    return value
+
+
+def _embedding(reader: Reader) -> EmbeddingSettings:
     embedding = reader.table("embedding", EmbeddingSettings)
     values = {item.name: getattr(embedding, item.name) for item in fields(embedding)}
     overrides = {
@@ -327,7 +430,7 @@ def _embedding(reader: _Reader) -> EmbeddingSettings:
     }
     for name, text in overrides.items():
         if text is not None:
-            values[name] = _coerce(f"embedding.{name}", EmbeddingSettings.__annotations__[name], text)
+            values[name] = coerce(f"embedding.{name}", EmbeddingSettings.__annotations__[name], text)
     values["api_key"] = reader.environ.get("OPENROUTER_API_KEY") or None
     if values["embedder"] not in (None, "openai", "hashing"):
         raise ConfigError("embedder: want openai or hashing")
@@ -336,15 +439,14 @@ def _embedding(reader: _Reader) -> EmbeddingSettings:
     return EmbeddingSettings(**values)
 
 
-def _eval(reader: _Reader) -> EvalSettings:
-    given = reader.table("eval", EvalSettings)
+def _eval(given: EvalSettings, config_file: Path) -> EvalSettings:
     if given.min_recall > 1:
         raise ConfigError("eval.min_recall: want a number from 0 to 1")
     questions = given.questions
-    return given if questions is None else replace(given, questions=reader.config_file.absolute().parent / questions)
+    return given if questions is None else replace(given, questions=config_file.absolute().parent / questions)
 
 
-def _search(reader: _Reader) -> SearchSettings:
+def _search(reader: Reader) -> SearchSettings:
     in_file = reader.table("search", SearchSettings).vector_index
     named = reader.environment("VECTOR_INDEX") or in_file
     if named not in (None, *get_args(IndexChoice)):
@@ -352,149 +454,10 @@ def _search(reader: _Reader) -> SearchSettings:
     return SearchSettings(cast("IndexChoice | None", named))
 
 
-def _agent(reader: _Reader) -> AgentSettings:
+def _agent(reader: Reader) -> AgentSettings:
     given = reader.table("agent", AgentSettings)
     if given.max_chars < MIN_BLOCK_CHARACTERS:
         raise ConfigError(f"agent.max_chars: want at least {MIN_BLOCK_CHARACTERS}")
     if not 1 <= given.recall_hits <= MAX_RECALL_HITS:
         raise ConfigError(f"agent.recall_hits: want a number from 1 to {MAX_RECALL_HITS}")
     return given
-
-
-_Table = TypeVar(
-    "_Table",
-    EmbeddingSettings,
-    ScanSettings,
-    SyncSettings,
-    EvalSettings,
-    SearchSettings,
-    AgentSettings,
-    JournalSettings,
-)
-
-
-@dataclass(slots=True)
-class _Reader:
-    """Hands out settings by name, and remembers which keys of the file it was asked for."""
-
-    environ: Mapping[str, str]
-    config: Mapping[str, Any]
-    config_file: Path
-    known: set[str] = field(default_factory=set)
-
-    def environment(self, name: str) -> str | None:
-        return self.environ.get(f"VAULT_MEMORY_{name}") or None
-
-    def text(self, name: str) -> str | None:
-        self.known.add(name)
-        value = self.environment(name.upper()) or self.config.get(name)
-        if value is not None and not isinstance(value, str):
-            raise ConfigError(f"{self.config_file}: {name}: want text in quotes")
-        return value or None
-
-    def path(self, name: str) -> Path | None:
-        value = self.text(name)
-        return None if value is None else Path(value).expanduser().absolute()
-
-    def table(self, name: str, kind: type[_Table]) -> _Table:
-        self.known.add(name)
-        given = self.config.get(name, {})
-        if not isinstance(given, dict):
-            raise ConfigError(f"{self.config_file}: {name}: want a table, [{name}]")
-        allowed = {item.name: str(item.type) for item in fields(kind) if item.name != "api_key"}
-        values: dict[str, Any] = {}
-        for key, value in cast("dict[str, object]", given).items():
-            if key not in allowed:
-                raise ConfigError(
-                    f"{self.config_file}: unknown setting {name}.{key}; known: {', '.join(sorted(allowed))}"
-                )
-            values[key] = _coerce(f"{name}.{key}", allowed[key], value)
-        return kind(**values)
-
-    def refuse_unknown(self) -> None:
-        unknown = sorted(set(self.config) - self.known)
-        if unknown:
-            raise ConfigError(
-                f"{self.config_file}: unknown setting {unknown[0]!r}; known: {', '.join(sorted(self.known))}"
-            )
-
-
-def _coerce(name: str, kind: str, value: object) -> object:
-    """Bring a TOML value or an environment string to the type that a field declares."""
-    try:
-        if kind.startswith("tuple"):
-            items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-            if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[object]", items)):
-                raise ValueError
-            return tuple(cast("list[str]", items))
-        if kind.startswith("bool"):
-            if isinstance(value, bool):
-                return value
-            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[str(value).lower()]
-        if isinstance(value, bool):
-            raise TypeError  # TOML's true would pass for the number 1
-        if kind.startswith("int"):
-            return _positive(int(cast("str", value)))
-        if kind.startswith("float"):
-            return _positive(float(cast("str", value)))
-        if not isinstance(value, str):
-            raise TypeError
-        return Path(value).expanduser() if kind.startswith("Path") else value
-    except (ValueError, TypeError, KeyError):
-        raise ConfigError(f"{name}: want {_WANTED.get(kind.partition('[')[0].partition(' ')[0], 'text')}") from None
-
-
-_WANTED: Final = {
-    "tuple": "a list of texts",
-    "bool": "true or false",
-    "int": "a whole number, 0 or more",
-    "float": "a number, 0 or more",
-}
-
-
-def _positive(number: float) -> float:
-    if not 0 <= number < float("inf"):
-        raise ValueError
-    return number
-
-
-def _read_config(path: Path, *, required: bool) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if required:
-            raise ConfigError(f"VAULT_MEMORY_CONFIG names {path}, which does not exist") from None
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({type(error).__name__})") from None
-    except tomllib.TOMLDecodeError as error:
-        # The message can quote the line, which may hold a key; its position cannot.
-        position = str(error).rpartition("(")[2].rstrip(")")
-        raise ConfigError(f"{path}: not valid TOML ({position})") from None
-
-
-def _read_key_file(path: Path) -> str | None:
-    try:
-        mode = path.stat().st_mode
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(f"{path}: others may read this key; run: chmod 600 {path}")
-        return path.read_text(encoding="utf-8").strip() or None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: the API key file cannot be read ({type(error).__name__})") from None
-
-
-def _run_key_command(command: str) -> str | None:
-    try:
-        done = subprocess.run(  # noqa: S602 - the user's own line, from the user's own file
-            command,
-            shell=True,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=_KEY_COMMAND_TIMEOUT_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
-        raise ConfigError(f"api_key_command: failed ({type(error).__name__})") from None
-    if done.returncode != 0:
-        raise ConfigError(f"api_key_command: exit status {done.returncode}")
-    return done.stdout.strip() or None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _GENERATED: Final = "<!-- Made by: python -m vault_memory.commands.reference -->\n"
 _WIDTH: Final = 100
 _NOT_KEYS: Final = frozenset(
-    {"config_file", "api_key", "embedding", "scan", "sync", "search", "eval", "agent", "journal"}
+    {"name", "config_file", "api_key", "embedding", "scan", "sync", "search", "eval", "agent", "journal"}
 )
 _DEFAULTS: Final = {
     "home": "`~/.vault-memory`; for root `/var/lib/vault-memory`",
@@ -61,6 +61,22 @@ exclude_directories = ["00_Inbox", "04_Archive", "Infrastructure", "Home-Automat
 
 The provider's key comes from `OPENROUTER_API_KEY`, else from `api_key_file`, else from what `api_key_command` prints.
 `OPENAI_BASE_URL`, `HTTP_PROXY` and their like are ignored.
+
+Further vaults share one database, one `vault-memory up` and one query; each has a schema, a writer and a sensor of its
+own. A vault is named in commands with `--vault NAME`; the one that the top level names is called `default`.
+
+```toml
+[vaults.work]
+path = "/home/me/work-notes"
+
+[vaults.papers]
+path = "/home/me/papers"
+kind = "directory"                          # a plain folder, not in git
+scan = {{ exclude_directories = ["drafts"] }}   # what differs from [scan]
+```
+
+A table `[vaults.NAME]` takes `path`, `kind` (default `git`), `schema` (default `vault_memory_NAME`), `scan` and `eval`.
+What its `scan` leaves out is as in `[scan]`; only a plain folder is indexed whole if it names no `roots`.
 
 ## Top level
 
