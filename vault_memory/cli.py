@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from vault_memory import __version__
-from vault_memory import settings as settings_module
-from vault_memory.commands import operations
+from vault_memory.commands import choosing, operations
 from vault_memory.commands.agent import agent
+from vault_memory.commands.choosing import vault_option
 from vault_memory.errors import MissingExtraError, VaultMemoryError
 from vault_memory.notes.model import NoteStatus
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vault_memory.commands.sync import SyncResult
     from vault_memory.ingest.estimates import Estimate
     from vault_memory.ingest.planning import VaultPlan
-    from vault_memory.settings import IndexChoice
+    from vault_memory.settings import IndexChoice, Settings
 
 _MAX_NAMED_FAILURES = 20
 _PIPELINE_MODULES = frozenset(
@@ -102,9 +102,11 @@ def demo(*, keep: bool) -> None:
 @click.option(
     "--wait", "wait_seconds", type=click.FloatRange(min=0), metavar="S", help="Seconds to wait for another writer."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a vault, each on a line.")
+@vault_option
 def sync(
     *,
+    vault: str | None,
     dry_run: bool,
     full: bool,
     accept_model: bool,
@@ -114,55 +116,46 @@ def sync(
     wait_seconds: float | None,
     as_json: bool,
 ) -> None:
-    """Bring memory to the vault's HEAD. Exit 0 done, 1 some notes failed, 3 could not run."""
+    """Bring memory to the vault's HEAD, or each vault's. Exit 0 done, 1 some notes failed, 3 could not run."""
     from vault_memory.commands import sync as command  # noqa: PLC0415 - heavy
 
-    settings = settings_module.load()
-    if dry_run:
-        plan, estimate = command.plan_only(settings, full=full, accept_model=accept_model, re_embed=re_embed)
-        _print_plan(plan, estimate, as_json=as_json)
-        return
-    result = command.sync(
-        settings,
-        full=full,
-        accept_model=accept_model,
-        re_embed=re_embed,
-        allow_mass_deletion=allow_mass_deletion,
-        confirmed=confirmed,
-        wait_seconds=wait_seconds,
-        report=_note,
-    )
-    if as_json:
-        _print_json(result.to_json())
-    else:
-        _print_sync(result)
-    if result.hint:
-        _note(result.hint)
-    for line in result.rule_problems:
-        _note(line)
-    for source, notice in sorted(result.rotate.items()):
-        _note(f"quarantined: {_shown(source)}: {notice}")
-    if result.notice:
-        _note(f"note: {result.notice}")
-    if result.exit_status == VaultMemoryError.exit_status:
-        waiting = f" ({len(result.failures)} notes wait for it)" if result.failures else ""
-        _note(f"vault-memory: {result.blocked or result.problem}{waiting}")
-    else:
-        _print_failures(result)
-    sys.exit(result.exit_status)
+    def act(settings: Settings) -> int:
+        if dry_run:
+            plan, estimate = command.plan_only(settings, full=full, accept_model=accept_model, re_embed=re_embed)
+            _print_plan(settings.name, plan, estimate, as_json=as_json)
+            return 0
+        result = command.sync(
+            settings,
+            full=full,
+            accept_model=accept_model,
+            re_embed=re_embed,
+            allow_mass_deletion=allow_mass_deletion,
+            confirmed=confirmed,
+            wait_seconds=wait_seconds,
+            report=_note,
+        )
+        _print_sync(settings.name, result, as_json=as_json)
+        return result.exit_status
+
+    choosing.for_each(vault, act, heading=not as_json)
 
 
 @cli.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(*, as_json: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a vault, each on a line.")
+@vault_option
+def status(*, vault: str | None, as_json: bool) -> None:
     """Say where memory is, beside the vault's HEAD."""
     from vault_memory.commands import status as command  # noqa: PLC0415 - heavy
 
-    found = command.status(settings_module.load())
-    if as_json:
-        _print_json(found.to_json())
-    else:
-        _print_status(found)
+    def act(settings: Settings) -> int:
+        found = command.status(settings)
+        if as_json:
+            _print_json({"name": settings.name, **found.to_json()})
+        else:
+            _print_status(found)
+        return 0
+
+    choosing.for_each(vault, act, heading=not as_json)
 
 
 for _command in (*operations.COMMANDS, agent):
@@ -177,11 +170,12 @@ def quarantine() -> None:
 @quarantine.command("list")
 @click.option("--all", "closed", is_flag=True, help="Also notes that were released or deleted since.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list.")
-def quarantine_list(*, closed: bool, as_json: bool) -> None:
+@vault_option
+def quarantine_list(*, vault: str | None, closed: bool, as_json: bool) -> None:
     """List the quarantined notes with rules and lines; never their text."""
     from vault_memory.commands import quarantine as command  # noqa: PLC0415 - heavy
 
-    found = command.held(settings_module.load(), closed=closed)
+    found = command.held(choosing.one(vault), closed=closed)
     if as_json:
         _print_json([one.to_json() for one in found])
         return
@@ -196,11 +190,12 @@ def quarantine_list(*, closed: bool, as_json: bool) -> None:
 @quarantine.command("show")
 @click.argument("source")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def quarantine_show(*, source: str, as_json: bool) -> None:
+@vault_option
+def quarantine_show(*, vault: str | None, source: str, as_json: bool) -> None:
     """Show what the audit says of one note, and its releases."""
     from vault_memory.commands import quarantine as command  # noqa: PLC0415 - heavy
 
-    found = command.held(settings_module.load(), source=source)[0]
+    found = command.held(choosing.one(vault), source=source)[0]
     if as_json:
         _print_json(found.to_json())
         return
@@ -218,11 +213,12 @@ def quarantine_show(*, source: str, as_json: bool) -> None:
 @click.argument("source")
 @click.option("--rule", "rules", multiple=True, metavar="R", help="Only this rule; may be repeated. Default: all.")
 @click.option("--days", type=click.IntRange(1, 3650), default=90, show_default=True, help="How long it holds.")
-def quarantine_allow(*, source: str, rules: tuple[str, ...], days: int) -> None:
+@vault_option
+def quarantine_allow(*, vault: str | None, source: str, rules: tuple[str, ...], days: int) -> None:
     """Release a note's findings as no secrets: for its exact bytes, at this path, for some days."""
     from vault_memory.commands import quarantine as command  # noqa: PLC0415 - heavy
 
-    added = command.allow(settings_module.load(), source, rules=rules, days=days)
+    added = command.allow(choosing.one(vault), source, rules=rules, days=days)
     names = ", ".join(entry.rule for entry in added)
     click.echo(f"allowed until {added[0].expires_at:%Y-%m-%d}: {names}; 'vault-memory sync' looks at the note again")
 
@@ -230,21 +226,23 @@ def quarantine_allow(*, source: str, rules: tuple[str, ...], days: int) -> None:
 @quarantine.command("revoke")
 @click.argument("source")
 @click.option("--rule", "rules", multiple=True, metavar="R", help="Only this rule; may be repeated. Default: all.")
-def quarantine_revoke(*, source: str, rules: tuple[str, ...]) -> None:
+@vault_option
+def quarantine_revoke(*, vault: str | None, source: str, rules: tuple[str, ...]) -> None:
     """End a note's releases; what is in memory by them is taken out at once."""
     from vault_memory.commands import quarantine as command  # noqa: PLC0415 - heavy
 
-    gone = command.revoke(settings_module.load(), source, rules=rules)
+    gone = command.revoke(choosing.one(vault), source, rules=rules)
     click.echo(f"revoked: {', '.join(entry.rule for entry in gone)}; the note is out of memory where it needed them")
 
 
 @quarantine.command("erase")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def quarantine_erase(*, as_json: bool) -> None:
+@vault_option
+def quarantine_erase(*, vault: str | None, as_json: bool) -> None:
     """Write the tables anew, so that deleted rows are gone from their files too; see docs/security.md for limits."""
     from vault_memory.commands import erase as command  # noqa: PLC0415 - heavy
 
-    done = command.erase(settings_module.load())
+    done = command.erase(choosing.one(vault))
     if as_json:
         _print_json(done.to_json())
         return
@@ -263,8 +261,10 @@ def quarantine_erase(*, as_json: bool) -> None:
 @click.option("--min-recall", type=click.FloatRange(0, 1), metavar="X", help="Exit 1 if Recall@5 is below this.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Also draw it, as .html or .svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@vault_option
 def evaluate(
     *,
+    vault: str | None,
     questions: Path,
     mode: str,
     k: int,
@@ -279,7 +279,7 @@ def evaluate(
 
     names = compare.split(",") if compare else [f"{mode}:{k}"]
     report = command.run(
-        settings_module.load(),
+        choosing.one(vault),
         questions,
         asked=[parse_setting(name) for name in names],
         min_recall=min_recall,
@@ -303,11 +303,12 @@ def evaluate(
     help="Use this index from now on (or let the size of the store decide), and build it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def index_check(*, change_to: str | None, as_json: bool) -> None:
+@vault_option
+def index_check(*, vault: str | None, change_to: str | None, as_json: bool) -> None:
     """Measure the vector index: stored vectors as questions, against exact search. Exit 1 below recall@10 of 0.95."""
     from vault_memory.commands import index_check as command  # noqa: PLC0415 - heavy
 
-    found = command.check(settings_module.load(), change_to=cast("IndexChoice | None", change_to), report=_note)
+    found = command.check(choosing.one(vault), change_to=cast("IndexChoice | None", change_to), report=_note)
     if as_json:
         _print_json(found.to_json())
     else:
@@ -334,8 +335,9 @@ def _print_json(value: object) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def _print_plan(plan: VaultPlan, estimate: Estimate, *, as_json: bool) -> None:
+def _print_plan(name: str, plan: VaultPlan, estimate: Estimate, *, as_json: bool) -> None:
     facts: dict[str, Any] = {
+        "name": name,
         "commit": plan.commit,
         "notes": len(plan.note_ids),
         "unchanged": plan.unchanged,
@@ -358,7 +360,27 @@ def _print_plan(plan: VaultPlan, estimate: Estimate, *, as_json: bool) -> None:
     )
 
 
-def _print_sync(result: SyncResult) -> None:
+def _print_sync(name: str, result: SyncResult, *, as_json: bool) -> None:
+    if as_json:
+        _print_json({"name": name, **result.to_json()})
+    else:
+        _print_counts(result)
+    if result.hint:
+        _note(result.hint)
+    for line in result.rule_problems:
+        _note(line)
+    for source, notice in sorted(result.rotate.items()):
+        _note(f"quarantined: {_shown(source)}: {notice}")
+    if result.notice:
+        _note(f"note: {result.notice}")
+    if result.exit_status == VaultMemoryError.exit_status:
+        waiting = f" ({len(result.failures)} notes wait for it)" if result.failures else ""
+        _note(f"vault-memory: {result.blocked or result.problem}{waiting}")
+    else:
+        _print_failures(result)
+
+
+def _print_counts(result: SyncResult) -> None:
     counts = result.counts
     happened = ", ".join(f"{counts[name]} {name}" for name in counts if counts[name] > 0 and name != "unchanged")
     click.echo(

@@ -42,7 +42,8 @@ class Launch:
 def launch(settings: Settings, module: str, *arguments: str) -> Launch:
     """Return how to start a module of ours so that it finds what this process found."""
     environment = {"VAULT_MEMORY_HOME": str(settings.home)}
-    if settings.vault is not None:
+    # A vault with a name is in the configuration file, and is found there.
+    if settings.vault is not None and settings.name == settings_module.UNNAMED:
         environment["VAULT_MEMORY_VAULT"] = str(settings.vault)
     if settings.config_file.exists():
         environment["VAULT_MEMORY_CONFIG"] = str(settings.config_file)
@@ -99,4 +100,5 @@ def _from_file_alone(settings: Settings) -> Settings:
     environ = {"HOME": str(Path.home())}
     if settings.config_file.exists():
         environ["VAULT_MEMORY_CONFIG"] = str(settings.config_file)
-    return settings_module.load(environ)
+    vaults = settings_module.load_all(environ)
+    return next((one for one in vaults if one.name == settings.name), vaults[0])

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vault_memory import settings as settings_module
+from vault_memory.commands import choosing
+from vault_memory.commands.choosing import vault_option
 from vault_memory.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from vault_memory.commands.doctor import Diagnosis
+    from vault_memory.commands.erase import Erased
     from vault_memory.commands.hooks import HookResult
     from vault_memory.settings import Settings
 
@@ -74,7 +78,7 @@ def up(*, port: int, host: str, read_only: bool) -> None:
 
     if warning := command.exposure(host):
         _note(f"warning: {warning}")
-    command.up(settings_module.load(), port=port, host=host, read_only=read_only, write=click.echo)
+    command.up(settings_module.load_all(), port=port, host=host, read_only=read_only, write=click.echo)
 
 
 @click.command("down")
@@ -121,35 +125,45 @@ def _delete_data(settings: Settings, *, yes: bool) -> None:
 @click.option("--erase", is_flag=True, help="Also write the tables anew, without deleted rows.")
 @click.option("--online", is_flag=True, help="Also ask the embedding API for one vector.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(*, repair: bool, erase: bool, online: bool, as_json: bool) -> None:
+@vault_option
+def doctor(*, vault: str | None, repair: bool, erase: bool, online: bool, as_json: bool) -> None:
     """Check each part, and hold the store against HEAD. Exit 0 fine, 1 problems found, 3 could not run."""
     from vault_memory.commands import doctor as command  # noqa: PLC0415 - heavy
 
-    settings = settings_module.load()
-    found = command.diagnose(settings, online=online, repair=repair)
-    erased = None
-    if erase:
-        from vault_memory.commands.erase import erase as write_anew  # noqa: PLC0415 - only here
+    def act(settings: Settings) -> int:
+        found = command.diagnose(settings, online=online, repair=repair)
+        erased = None
+        if erase:
+            from vault_memory.commands.erase import erase as write_anew  # noqa: PLC0415 - only here
 
-        erased = write_anew(settings)
-    if as_json:
-        answer = found.to_json() if erased is None else {**found.to_json(), "erased": erased.to_json()}
-        click.echo(json.dumps(answer, ensure_ascii=False))
-    else:
-        for check in found.checks:
-            click.echo(f"{check.verdict:<8} {check.name}: {check.detail}")
-            if check.mend and check.verdict != "ok":
-                click.echo(f"{'':<8} -> {check.mend}")
-        for line in found.repaired:
-            click.echo(f"repaired {line}")
-        if erased is not None:
-            click.echo(f"erased   {erased.summary}")
-    sys.exit(found.exit_status)
+            erased = write_anew(settings)
+        if as_json:
+            answer = {"name": settings.name, **found.to_json()}
+            if erased is not None:
+                answer["erased"] = erased.to_json()
+            click.echo(json.dumps(answer, ensure_ascii=False))
+        else:
+            _print_diagnosis(found, erased)
+        return found.exit_status
+
+    choosing.for_each(vault, act, heading=not as_json)
+
+
+def _print_diagnosis(found: Diagnosis, erased: Erased | None) -> None:
+    for check in found.checks:
+        click.echo(f"{check.verdict:<8} {check.name}: {check.detail}")
+        if check.mend and check.verdict != "ok":
+            click.echo(f"{'':<8} -> {check.mend}")
+    for line in found.repaired:
+        click.echo(f"repaired {line}")
+    if erased is not None:
+        click.echo(f"erased   {erased.summary}")
 
 
 @click.command("install-hook")
 @click.option("--force", is_flag=True, help="Also where core.hooksPath leads out of the repository's own folder.")
-def install_hook(*, force: bool) -> None:
+@vault_option
+def install_hook(*, vault: str | None, force: bool) -> None:
     """Let git's hooks start a sync in the background after each commit, merge, rebase and switch.
 
     This writes into the hooks folder of the vault's repository, the one thing that is ever written there.
@@ -157,19 +171,27 @@ def install_hook(*, force: bool) -> None:
     """
     from vault_memory.commands import hooks  # noqa: PLC0415 - only here
 
-    done = hooks.install(settings_module.load(), force=force)
-    _print_hooks(done.hooks)
-    _warn_of_missing(done.missing)
-    sys.exit(int(any(hook.problem for hook in done.hooks)))
+    def act(settings: Settings) -> int:
+        done = hooks.install(settings, force=force)
+        _print_hooks(done.hooks)
+        _warn_of_missing(done.missing)
+        return int(any(hook.problem for hook in done.hooks))
+
+    choosing.for_each(vault, act)
 
 
 @click.command("uninstall-hook")
 @click.option("--force", is_flag=True, help="Also where core.hooksPath leads out of the repository's own folder.")
-def uninstall_hook(*, force: bool) -> None:
+@vault_option
+def uninstall_hook(*, vault: str | None, force: bool) -> None:
     """Remove our lines from git's hooks; lines of others stay."""
     from vault_memory.commands import hooks  # noqa: PLC0415 - only here
 
-    _print_hooks(hooks.uninstall(settings_module.load(), force=force))
+    def act(settings: Settings) -> int:
+        _print_hooks(hooks.uninstall(settings, force=force))
+        return 0
+
+    choosing.for_each(vault, act)
 
 
 def _print_hooks(results: Iterable[HookResult]) -> None:
@@ -219,11 +241,12 @@ def service_remove() -> None:
 @click.command("dump")
 @click.argument("file", type=_FILE)
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
-def dump(*, file: Path, force: bool) -> None:
+@vault_option
+def dump(*, vault: str | None, file: Path, force: bool) -> None:
     """Write the memory into FILE, mode 0600. It holds the notes' text; keep the hash key with it."""
     from vault_memory.commands import backup  # noqa: PLC0415 - heavy
 
-    settings = settings_module.load()
+    settings = choosing.one(vault)
     size = backup.dump(settings, file, force=force)
     click.echo(f"wrote {file} ({size / 1e6:.1f} MB); keep a copy of {settings.hmac_key_file} with it")
 
@@ -231,11 +254,12 @@ def dump(*, file: Path, force: bool) -> None:
 @click.command("restore")
 @click.argument("file", type=_FILE)
 @click.option("--replace", "replace_memory", is_flag=True, help="In place of the notes that are in memory now.")
-def restore(*, file: Path, replace_memory: bool) -> None:
+@vault_option
+def restore(*, vault: str | None, file: Path, replace_memory: bool) -> None:
     """Put a dump in place of the memory, all or nothing."""
     from vault_memory.commands import backup  # noqa: PLC0415 - heavy
 
-    done = backup.restore(settings_module.load(), file, replace=replace_memory)
+    done = backup.restore(choosing.one(vault), file, replace=replace_memory)
     click.echo(f"restored {done.notes} notes, at commit {(done.commit or 'none')[:12]}; next: vault-memory sync")
     if done.warning:
         _note(f"warning: {done.warning}")
@@ -244,11 +268,12 @@ def restore(*, file: Path, replace_memory: bool) -> None:
 @click.command("forget")
 @click.argument("source")
 @click.option("--undo", is_flag=True, help="Let the next sync bring it back.")
-def forget(*, source: str, undo: bool) -> None:
+@vault_option
+def forget(*, vault: str | None, source: str, undo: bool) -> None:
     """Take the note SOURCE (its path in the vault) out of memory now, until its text changes."""
     from vault_memory.commands import forget as command  # noqa: PLC0415 - heavy
 
-    settings = settings_module.load()
+    settings = choosing.one(vault)
     if undo:
         back = command.undo(settings, source)
         click.echo("the next sync brings it back" if back else "it had not been forgotten")

@@ -31,7 +31,7 @@ from vault_memory.errors import ConfigError, ServerError, VaultMemoryError, Writ
 from vault_memory.ingest.database import open_database, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from vault_memory.settings import Settings
@@ -81,11 +81,11 @@ class Child:
         return True
 
 
-def up(settings: Settings, *, port: int, host: str, read_only: bool, write: Callable[[str], None]) -> None:
+def up(vaults: Sequence[Settings], *, port: int, host: str, read_only: bool, write: Callable[[str], None]) -> None:
     """Run the webserver and the daemon until SIGINT, SIGTERM or SIGHUP.
 
     Args:
-        settings: Of the vault.
+        vaults: The settings of each vault to follow, at least one; they share home and database.
         port: Of the web page.
         host: The address to listen on.
         read_only: The web page starts and changes nothing.
@@ -96,7 +96,8 @@ def up(settings: Settings, *, port: int, host: str, read_only: bool, write: Call
         ServerError: A child ended by itself.
         VaultMemoryError: Vault, database or settings cannot be used.
     """
-    vault = GitVault.open(settings.require_vault())
+    paths = [GitVault.open(one.require_vault()).path for one in vaults]
+    settings = vaults[0]
     url = f"http://{_in_url(host)}:{port}"
     with ExitStack() as stack:
         other = stack.enter_context(running.claim(settings.home, url))
@@ -104,7 +105,8 @@ def up(settings: Settings, *, port: int, host: str, read_only: bool, write: Call
             raise ConfigError(f"{other.name} runs for {settings.home} already")
         refuse_taken_port(host, port)
         stop = stack.enter_context(_stop_signals())
-        _make_ready(settings)
+        for one in vaults:
+            _make_ready(one)
         if stop():
             return
         logs = settings.home / "log"
@@ -122,7 +124,7 @@ def up(settings: Settings, *, port: int, host: str, read_only: bool, write: Call
         if not ready:
             return
         write(f"vault-memory is up: {url} (Ctrl-C ends it)")
-        write(f"following HEAD of {vault.path}; logs in {logs}")
+        write(f"following HEAD of {', '.join(map(str, paths))}; logs in {logs}")
         while not stop():
             for child in children:
                 child.check()

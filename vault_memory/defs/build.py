@@ -1,4 +1,4 @@
-"""Puts a source set's definitions together.
+"""Puts the source sets' definitions together.
 
 Belongs here: which assets, checks, jobs, sensors and resources make a code location, and what a test may put in their
 place. Does not: any of these themselves.
@@ -24,36 +24,58 @@ def build_definitions(
     resources: Mapping[str, Any] | None = None,
     poll_seconds: float = POLL_SECONDS,
     tick_seconds: float = TICK_SECONDS,
-    with_evaluation: bool | None = None,
+    with_evaluation: bool = False,
 ) -> dg.Definitions:
-    """Build the definitions of one source set.
+    """Build the definitions of one source set, or of every vault that the settings name.
+
+    Vaults share nothing in Dagster: each has assets, partitions, jobs, a sensor, a pool and a resource of its own.
 
     Args:
-        names: What its things are called; None: as the settings say.
+        names: What the one source set's things are called; None: all vaults, as the settings say.
         resources: In place of the resources of the same keys.
-        poll_seconds: Between two looks at HEAD inside a tick of the sensor.
-        tick_seconds: How long a tick of the sensor waits for a commit.
-        with_evaluation: Whether there is a check that asks questions; None: if the settings are read and name some.
+        poll_seconds: Between two looks at HEAD inside a tick of a sensor.
+        tick_seconds: How long a tick of a sensor waits for a commit.
+        with_evaluation: Whether the one source set has a check that asks questions; a vault of the settings has it if
+            they name some for it.
 
     Raises:
         ConfigError: The settings are needed and malformed.
     """
-    if names is None:
-        given = settings.load()
-        names = Names.of(given)
-        with_evaluation = given.eval.questions is not None if with_evaluation is None else with_evaluation
+    given = {**(resources or {})}
+    if names is not None:
+        resource = given.pop(names.resource, VaultMemoryResource())
+        parts = [_source_set(names, resource, poll_seconds, tick_seconds, with_evaluation=with_evaluation)]
+    else:
+        parts = [
+            _source_set(
+                Names.of(one),
+                VaultMemoryResource(vault_name=one.name),
+                poll_seconds,
+                tick_seconds,
+                with_evaluation=one.eval.questions is not None,
+            )
+            for one in settings.load_all()
+        ]
+    shared = dg.Definitions(
+        resources={
+            "hand_over": hand_over,
+            "io_manager": dg.mem_io_manager,  # the default one writes what ops return to files
+            **given,
+        },
+        # For every job, not just ours: a backfill from the asset page runs in Dagster's own.
+        executor=dg.in_process_executor,
+    )
+    return dg.Definitions.merge(*parts, shared)
+
+
+def _source_set(
+    names: Names, resource: Any, poll_seconds: float, tick_seconds: float, *, with_evaluation: bool
+) -> dg.Definitions:
     jobs = [build_sync_job(names), build_index_job(names)]
     return dg.Definitions(
         assets=[build_vault(names), build_notes(names), build_index(names)],
         asset_checks=[build_index_checks(names), *([build_evaluation_check(names)] if with_evaluation else [])],
         jobs=jobs,
         sensors=[build_head_sensor(names, jobs, poll_seconds=poll_seconds, tick_seconds=tick_seconds)],
-        resources={
-            names.resource: VaultMemoryResource(),
-            "hand_over": hand_over,
-            "io_manager": dg.mem_io_manager,  # the default one writes what ops return to files
-            **(resources or {}),
-        },
-        # For every job, not just ours: a backfill from the asset page runs in Dagster's own.
-        executor=dg.in_process_executor,
+        resources={names.resource: resource},
     )

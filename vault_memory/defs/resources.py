@@ -6,6 +6,7 @@ setting: those come from ``vault_memory.settings``, so that no run configuration
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import dagster as dg
@@ -124,13 +125,18 @@ def open_synchronizer(settings: Settings) -> "Synchronizer":
 class VaultMemoryResource(dg.ConfigurableResource[VaultSession]):
     """The vault, its database and its embedder, as the environment and the configuration file describe them.
 
-    It takes no configuration: run configuration is stored and shown, and so must not hold a secret.
+    All of its configuration is the vault's name: run configuration is stored and shown, and so must not hold a secret.
+
+    Attributes:
+        vault_name: Of the vault; None: the only or first one.
     """
+
+    vault_name: str | None = None
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Generator[VaultSession]:  # noqa: ARG002 - Dagster's signature
         """Hand out a session that is closed when the run or the sensor's tick ends."""
-        with VaultSession(settings_module.load, open_synchronizer) as session:
+        with VaultSession(partial(settings_module.load, name=self.vault_name), open_synchronizer) as session:
             yield session
 
 
