@@ -48,7 +48,7 @@ from vault_memory.ingest.vector_index import wanted
 from vault_memory.notes.tokens import document_terms
 from vault_memory.query import search
 from vault_memory.query.candidates import find
-from vault_memory.query.database import connect
+from vault_memory.query.database import Sessions, connect
 from vault_memory.settings import IndexMode
 
 SCHEMA = "vault_memory"
@@ -63,7 +63,8 @@ began = now()
 import vault_memory.query.cli as cli
 import psycopg, psycopg.conninfo, psycopg.rows
 times["imports"] = now() - began
-module, spent = sys.modules["vault_memory.query.search"], {"embed": 0.0, "search": 0.0, "connect": 0.0}
+module, spent = sys.modules["vault_memory.query.asking"], {"embed": 0.0, "search": 0.0, "connect": 0.0}
+database = sys.modules["vault_memory.query.database"]
 def timed(name, function):
     def run(*given, **named):
         before = now()
@@ -84,7 +85,7 @@ def timed_connect(settings):
         def __exit__(self, *given):
             return manager.__exit__(*given)
     return Timed()
-open_connection, module.connect = module.connect, timed_connect
+open_connection, database.connect = database.connect, timed_connect
 module.embed_query, module.fetch = timed("embed", module.embed_query), timed("search", module.fetch)
 module.find = timed("search", module.find)
 def leave(status):
@@ -127,10 +128,10 @@ def cold(settings: settings_module.Settings, environment: dict[str, str], runs: 
     print(f"; CPU {_ms(processor, 50)}")
     print("  " + "  ".join(f"{phase} {_ms([row[phase] for row in rows], 50)}" for phase in PHASES))
     warm = []
-    with connect(settings) as connection:
+    with Sessions() as sessions:
         for number in range(60):
             before = time.perf_counter()
-            search(questions[number % len(questions)], settings=settings, connection=connection)
+            search(questions[number % len(questions)], settings=settings, sessions=sessions)
             warm.append(time.perf_counter() - before)
     print(f"warm, one process and connection: P50 {_ms(warm, 50)}  P95 {_ms(warm, 95)}")
     return told(np.percentile(totals, 50) < COLD_SECONDS, f"cold P50 {_ms(totals, 50)}, wanted {COLD_SECONDS:g} s")
@@ -271,7 +272,11 @@ def sizes(dsn: str, folder: Path, chunks: int, modes: list[IndexMode], asked: in
             index.record(mode, recall=None)
             build = time.perf_counter() - before
         with connect(settings) as connection:
-            named: dict[str, Any] = {"settings": settings, "connection": connection, "embedder": given.__getitem__}
+            named: dict[str, Any] = {
+                "settings": settings,
+                "sessions": Sessions({settings.schema: connection}),
+                "embedder": given.__getitem__,
+            }
             leg = [search(text, k=10, mode="vector", **named) for text in questions]
             found = [[hit.chunk_id for hit in result.items] for result in leg]
             exact = exact or found

@@ -43,7 +43,7 @@ from vault_memory.notes.model import CleanNote
 from vault_memory.query import search
 from vault_memory.query.candidates import candidates, find, read_question
 from vault_memory.query.context import render
-from vault_memory.query.database import connect
+from vault_memory.query.database import Sessions, connect
 from vault_memory.query.fusion import KEYWORD_WEIGHT, Candidate, fuse, script_of
 from vault_memory.query.search import CHUNKS_PER_NOTE, SearchResult
 
@@ -155,7 +155,7 @@ def measure(
     files = np.array(embedder.many([note.text[:WHOLE_NOTE_CHARACTERS] for note in notes]), np.float32)
     paths = [note.path.id for note in notes]
     semantic, measured, started = embedder.url is not None, Measured(), time.perf_counter()
-    with connect(settings) as connection:
+    with connect(settings) as connection, Sessions({settings.schema: connection}) as sessions:
         for question in questions:
             for mode in MODES:
                 result = search(
@@ -163,7 +163,7 @@ def measure(
                     k=10,
                     mode=mode,
                     settings=settings,
-                    connection=connection,
+                    sessions=sessions,
                     embedder=known.__getitem__,
                     semantic=semantic,
                 )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from vault_memory.query.search import SearchResult
     from vault_memory.settings import Settings
@@ -69,33 +69,36 @@ def handle(event: dict[str, Any], environ: Mapping[str, str]) -> str:
     if environ.get("VAULT_MEMORY_HOOKS", "").lower() in ("off", "0", "false"):
         return ""
     name = event.get("hook_event_name")
-    settings = settings_module.load(environ)
+    vaults = settings_module.load_all(environ)
     if name == "SessionStart":
-        return _context(name, session_start(event, settings, environ))
+        return _context(name, session_start(event, vaults, environ))
     if name == "UserPromptSubmit":
-        return _context(name, user_prompt(event, settings))
+        return _context(name, user_prompt(event, vaults))
     if name in ("Stop", "SessionEnd"):
-        _write_down(event, settings)
+        _write_down(event, vaults[0])
     return ""
 
 
-def session_start(event: dict[str, Any], settings: Settings, environ: Mapping[str, str]) -> str:
+def session_start(event: dict[str, Any], vaults: Sequence[Settings], environ: Mapping[str, str]) -> str:
     """Return one line about the memory, and layer B."""
     from vault_memory.agent import memory_files  # noqa: PLC0415 - within the time limit
     from vault_memory.agent.block import memory_block  # noqa: PLC0415 - as above
 
     directory = Path(_text(event, "cwd") or ".")
-    found = memory_files.read(directory, environ, vault=settings.vault, claude_md=settings.agent.claude_md)
-    return f"{_status(settings)}\n{memory_block(found, settings.agent.memory_max_chars)}".strip()
+    agent = vaults[0].agent
+    roots = [one.vault for one in vaults if one.vault is not None]
+    found = memory_files.read(directory, environ, vaults=roots, claude_md=agent.claude_md)
+    return f"{_status(vaults)}\n{memory_block(found, agent.memory_max_chars)}".strip()
 
 
-def user_prompt(event: dict[str, Any], settings: Settings) -> str:
+def user_prompt(event: dict[str, Any], vaults: Sequence[Settings]) -> str:
     """Return the notes that answer a prompt; nothing when it is not clear that they do."""
     from vault_memory.agent.block import holds_our_block  # noqa: PLC0415 - within the time limit
     from vault_memory.notes.tokens import query_terms  # noqa: PLC0415 - as above
     from vault_memory.query.context import render  # noqa: PLC0415 - as above
     from vault_memory.query.search import search  # noqa: PLC0415 - as above
 
+    settings = vaults[0]
     prompt = _text(event, "prompt").strip()
     # A command of the host or a shell line is no question; a block of ours in it was an answer already.
     if not settings.agent.recall or not prompt or prompt[0] in "/!#" or holds_our_block(prompt):
@@ -103,7 +106,7 @@ def user_prompt(event: dict[str, Any], settings: Settings) -> str:
     if len(set(query_terms(prompt).tokens)) < MIN_QUESTION_TOKENS:
         return ""
     _need_running(settings)
-    result = search(prompt, k=settings.agent.recall_hits, settings=settings)
+    result = search(prompt, k=settings.agent.recall_hits, vaults=vaults)
     return render(sure_of(result), settings.agent.max_chars)
 
 
@@ -148,14 +151,16 @@ def _write_down(event: dict[str, Any], settings: Settings) -> None:
     worker.request(settings, session, Path(transcript).expanduser(), _text(event, "cwd"))
 
 
-def _status(settings: Settings) -> str:
+def _status(vaults: Sequence[Settings]) -> str:
     from vault_memory.errors import VaultMemoryError  # noqa: PLC0415 - within the time limit
-    from vault_memory.query.database import connect, fetch  # noqa: PLC0415 - as above
+    from vault_memory.query.asking import ask_each  # noqa: PLC0415 - as above
+    from vault_memory.query.database import Sessions, fetch  # noqa: PLC0415 - as above
 
     try:
-        _need_running(settings)
-        with connect(settings) as session:
-            notes = fetch(session, "counts")[0]["indexed"]
+        _need_running(vaults[0])
+        with Sessions() as sessions:
+            counts, _ = ask_each(vaults, sessions, lambda _, session: fetch(session, "counts")[0]["indexed"])
+            notes = sum(counts)
     except (VaultMemoryError, LookupError):
         return "vault-memory: the user's notes cannot be asked right now; 'vault-memory-query' starts the database."
     return f"vault-memory: {notes} notes of the user are in memory; ask with its tools or 'vault-memory-query'."

@@ -53,24 +53,32 @@ class Prompt:
 
 
 def prepare(
-    task: str, settings: Settings, *, directory: Path, environ: Mapping[str, str], max_chars: int | None = None
+    task: str, vaults: Sequence[Settings], *, directory: Path, environ: Mapping[str, str], max_chars: int | None = None
 ) -> Prompt:
     """Build the prompt; a memory that cannot be asked is a notice, never a reason not to work.
+
+    Args:
+        task: The user's own words.
+        vaults: Whose notes may answer, at least one.
+        directory: Where the agent will work.
+        environ: For the places of its memory files.
+        max_chars: Bound of both layers; None: as the settings say.
 
     Raises:
         QueryError: The task is blank, or ``max_chars`` is too small.
     """
     notices: list[str] = []
     result: SearchResult | None = None
-    agent = settings.agent
+    agent = vaults[0].agent
     try:
-        result = search(without_our_blocks(task), settings=settings)
+        result = search(without_our_blocks(task), vaults=vaults)
         notices += result.notices
     except QueryError:
         raise
     except VaultMemoryError as error:
         notices.append(f"no notes from the vault: {error}")
-    found = memory_files.read(directory, environ, vault=settings.vault, claude_md=agent.claude_md)
+    roots = [one.vault for one in vaults if one.vault is not None]
+    found = memory_files.read(directory, environ, vaults=roots, claude_md=agent.claude_md)
     notices += [f"{name} was left out: it matches a rule of the secret scan" for name in found.withheld]
     block = handed_over(result, found, max_chars=max_chars or agent.max_chars, memory_max_chars=agent.memory_max_chars)
     return Prompt(block, task, tuple(notices))

@@ -21,7 +21,7 @@ from vault_memory.notes import secrets
 from vault_memory.query.cleaning import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 MAX_LINES: Final = 200
 MAX_BYTES: Final = 25_000
@@ -65,20 +65,20 @@ class MemoryFiles:
 
 
 def read(
-    directory: Path, environ: Mapping[str, str], *, vault: Path | None = None, claude_md: bool = False
+    directory: Path, environ: Mapping[str, str], *, vaults: Sequence[Path] = (), claude_md: bool = False
 ) -> MemoryFiles:
     """Read the memory files that belong to a session.
 
     Args:
         directory: Where the session works.
         environ: For ``HOME`` and ``CLAUDE_CONFIG_DIR``.
-        vault: Files in there are notes, which the search finds: they are left out here.
+        vaults: Files in there are notes, which the search finds: they are left out here.
         claude_md: Also ``CLAUDE.md`` files.
     """
     home = Path(environ.get("HOME") or "~").expanduser()
     config = Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude").expanduser()
     project = project_root(directory)
-    reader = _Reader(project.resolve(), config.resolve(), home, vault.resolve() if vault else None)
+    reader = _Reader(project.resolve(), config.resolve(), home, tuple(vault.resolve() for vault in vaults))
     for path, scope in _roots(directory, project, config, claude_md=claude_md):
         reader.take(path, scope, depth=0)
     return MemoryFiles(tuple(reader.files), tuple(reader.withheld), reader.refused)
@@ -128,7 +128,7 @@ class _Reader:
     project: Path
     config: Path
     home: Path
-    vault: Path | None
+    vaults: tuple[Path, ...]
     files: list[MemoryFile] = field(default_factory=list[MemoryFile])
     withheld: list[str] = field(default_factory=list[str])
     refused: int = 0
@@ -151,7 +151,7 @@ class _Reader:
             self.refused += depth > 0
             return
         self.seen.add(real)
-        if self.vault is not None and _in(real, self.vault):
+        if any(_in(real, vault) for vault in self.vaults):
             return
         name = self._name(real)
         # The file as a whole: what the cut would leave of a secret is no longer recognised as one.

@@ -16,6 +16,8 @@ from typing import Final
 import click
 
 from vault_memory import settings as settings_module
+from vault_memory.commands import choosing
+from vault_memory.commands.choosing import vault_option
 from vault_memory.commands.launching import launch, refuse_without_database
 
 _REGISTER_TIMEOUT_SECONDS: Final = 60
@@ -43,16 +45,24 @@ def agent() -> None:
 @click.option("--print", "only_print", is_flag=True, help="Print what would be sent; needs no claude.")
 @click.option("--block", "only_block", is_flag=True, help="As --print, without the task.")
 @click.option("--max-chars", type=click.IntRange(settings_module.MIN_BLOCK_CHARACTERS), help="Bound of both layers.")
+@vault_option
 @click.argument("task")
 @click.argument("claude_arguments", nargs=-1, type=click.UNPROCESSED)
 def run(
-    *, only_print: bool, only_block: bool, max_chars: int | None, task: str, claude_arguments: tuple[str, ...]
+    *,
+    vault: str | None,
+    only_print: bool,
+    only_block: bool,
+    max_chars: int | None,
+    task: str,
+    claude_arguments: tuple[str, ...],
 ) -> None:
     """Start claude with TASK, behind the notes that answer it and the agent's memory files."""
     from vault_memory.agent import launcher  # noqa: PLC0415 - help needs none of it
 
-    settings = settings_module.load()
-    prompt = launcher.prepare(task, settings, directory=Path.cwd(), environ=os.environ, max_chars=max_chars)
+    vaults = choosing.each(vault)
+    settings = vaults[0]
+    prompt = launcher.prepare(task, vaults, directory=Path.cwd(), environ=os.environ, max_chars=max_chars)
     for notice in prompt.notices:
         click.echo(f"vault-memory: {notice}", err=True)
     if not (only_print or only_block) and shutil.which(settings.agent.claude) is None:

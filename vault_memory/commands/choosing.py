@@ -41,7 +41,7 @@ def one(vault: str | None) -> Settings:
     return first
 
 
-def each(vault: str | None) -> tuple[Settings, ...]:
+def each(vault: str | None) -> tuple[Settings, *tuple[Settings, ...]]:
     """Return the settings of the named vault, or of all.
 
     Raises:

@@ -27,7 +27,8 @@ from vault_memory.query.search import MAX_K, Mode, search
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vault_memory.query.search import Hit, SearchResult
+    from vault_memory.query.result import Hit, SearchResult
+    from vault_memory.settings import Settings
 
 _READ_MAX_CHARS = 20_000
 # What a terminal acts on and JSON leaves as it is: C1 controls, bidirectional overrides, separators, tags, halves.
@@ -74,6 +75,13 @@ def _output_options(default_max_chars: int) -> Callable[[Callable[..., None]], C
     return decorate
 
 
+_vault_option = click.option("--vault", metavar="NAME", help="Only this vault, where there are several.")
+
+
+def _vaults(name: str | None) -> tuple[Settings, ...]:
+    return settings_module.load_all() if name is None else (settings_module.load(name=name),)
+
+
 @cli.command("search")
 @click.argument("text", nargs=-1)
 @click.option("-k", type=click.IntRange(1, MAX_K), default=5, show_default=True, help="Hits, at most two of one note.")
@@ -85,8 +93,10 @@ def _output_options(default_max_chars: int) -> Callable[[Callable[..., None]], C
 @click.option("--mode", type=click.Choice(["hybrid", "vector", "keyword"]), default="hybrid", show_default=True)
 @click.option("--explain", is_flag=True, help="Rank and score of each leg, on stderr.")
 @_output_options(DEFAULT_MAX_CHARS)
+@_vault_option
 def _search(
     *,
+    vault: str | None,
     text: tuple[str, ...],
     k: int,
     path: str | None,
@@ -110,40 +120,44 @@ def _search(
         since=since,
         heading=heading,
         recent=recent,
+        vaults=_vaults(vault),
     )
     _show(result, output, max_chars)
     if explain:
         for number, hit in enumerate(result.items, start=1):
-            click.echo(_explanation(number, hit), err=True)
+            click.echo(_explanation(number, hit, labelled=result.is_labelled), err=True)
 
 
 @cli.command("get")
 @click.argument("source")
 @_output_options(_READ_MAX_CHARS)
-def _get(*, source: str, output: str, max_chars: int) -> None:
+@_vault_option
+def _get(*, vault: str | None, source: str, output: str, max_chars: int) -> None:
     """Read a note, a section (PATH#HEADING) or lines of it (PATH:10-20)."""
     check_max_chars(max_chars)
-    _show(reading.get(source), output, max_chars)
+    _show(reading.get(source, vaults=_vaults(vault)), output, max_chars)
 
 
 @cli.command("related")
 @click.argument("source")
 @click.option("-k", type=click.IntRange(1, MAX_K), default=5, show_default=True, help="Notes.")
 @_output_options(DEFAULT_MAX_CHARS)
-def _related(*, source: str, k: int, output: str, max_chars: int) -> None:
+@_vault_option
+def _related(*, vault: str | None, source: str, k: int, output: str, max_chars: int) -> None:
     """List the notes around a note: linked ones, then similar ones."""
     check_max_chars(max_chars)
-    _show(reading.related(source, k=k), output, max_chars)
+    _show(reading.related(source, k=k, vaults=_vaults(vault)), output, max_chars)
 
 
 @cli.command("expand")
 @click.argument("chunk")
 @click.option("--note", "whole_note", is_flag=True, help="The whole note.")
 @_output_options(_READ_MAX_CHARS)
-def _expand(*, chunk: str, whole_note: bool, output: str, max_chars: int) -> None:
+@_vault_option
+def _expand(*, vault: str | None, chunk: str, whole_note: bool, output: str, max_chars: int) -> None:
     """Read the section around a hit, by its chunk_id."""
     check_max_chars(max_chars)
-    _show(reading.expand(chunk, whole_note=whole_note), output, max_chars)
+    _show(reading.expand(chunk, whole_note=whole_note, vaults=_vaults(vault)), output, max_chars)
 
 
 @cli.command("mcp")
@@ -155,7 +169,7 @@ def _mcp() -> None:
         if (error.name or "").partition(".")[0] != "mcp":
             raise
         raise MissingExtraError("the MCP server", "mcp") from None
-    mcp.serve(settings_module.load())
+    mcp.serve(settings_module.load_all())
 
 
 def _show(result: SearchResult, output: str, max_chars: int) -> None:
@@ -192,17 +206,19 @@ def _plain(result: SearchResult) -> str:
     for number, hit in enumerate(result.items, start=1):
         heading = f"  {one_line(hit.heading_path)}" if hit.heading_path else ""
         marks = "".join(f" [{mark}]" for mark in (*hit.flags, *hit.relation, *(["stale"] if hit.stale else [])))
+        vault = f"{hit.vault}: " if result.is_labelled else ""
         body = "\n".join(f"   {line}".rstrip() for line in clean(hit.text).text.strip("\n").split("\n"))
-        blocks.append(f"{number}. {one_line(hit.citation)}{heading}  ({hit.score:.2f}){marks}\n{body}\n")
+        blocks.append(f"{number}. {vault}{one_line(hit.citation)}{heading}  ({hit.score:.2f}){marks}\n{body}\n")
     return "\n".join(blocks)
 
 
-def _explanation(number: int, hit: Hit) -> str:
+def _explanation(number: int, hit: Hit, *, labelled: bool) -> str:
     legs = "  ".join(
         f"{name} -" if leg is None else f"{name} #{leg.rank} {leg.score:.4f}"
         for name, leg in (("vector", hit.legs.vector), ("keyword", hit.legs.keyword))
     )
-    return f"{number}. {hit.score:.4f}  {legs}  {hit.chunk_id}  {one_line(hit.citation)}"
+    vault = f"{hit.vault}: " if labelled else ""
+    return f"{number}. {hit.score:.4f}  {legs}  {hit.chunk_id}  {vault}{one_line(hit.citation)}"
 
 
 def main(arguments: list[str] | None = None) -> None:

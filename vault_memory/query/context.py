@@ -104,7 +104,11 @@ def shorten(result: SearchResult, max_chars: int = DEFAULT_MAX_CHARS) -> SearchR
 
 
 def _drafts(result: SearchResult, max_chars: int) -> list[_Draft]:
-    return [_Draft.of(hit, result.query, max_chars, result.term_weights) for hit in result.items]
+    drafts = [_Draft.of(hit, result.query, max_chars, result.term_weights) for hit in result.items]
+    if result.is_labelled:
+        for hit, draft in zip(result.items, drafts, strict=True):
+            draft.vault = hit.vault
+    return drafts
 
 
 def check_max_chars(max_chars: object) -> None:
@@ -141,6 +145,7 @@ class _Draft:
     weights: Mapping[str, float] = field(repr=False)
     need: int
     grant: int = 0
+    vault: str = ""
 
     @classmethod
     def of(cls, hit: Hit, query: str, max_chars: int, weights: Mapping[str, float]) -> _Draft:
@@ -172,6 +177,7 @@ class _Draft:
     def line(self, number: int, *, excerpt: str | None = None) -> str:
         item: dict[str, Any] = {
             "n": number,
+            **({"vault": self.vault} if self.vault else {}),
             "source": self.source,
             "heading": self.heading,
             "lines": self.lines,

@@ -6,14 +6,14 @@ and what rows mean.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from vault_memory.adapters import sqlfiles
 from vault_memory.errors import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from psycopg import Connection
     from psycopg.rows import DictRow
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 EMBEDDED_DATABASE: Final = "vault_memory"
 CONNECT_TIMEOUT_SECONDS: Final = 5
 STATEMENT_TIMEOUT_MS: Final = 5_000
+
+_T = TypeVar("_T")
 
 
 @contextmanager
@@ -66,6 +68,66 @@ def connect(settings: Settings) -> Generator[Connection[DictRow]]:
         ) from None
     with connection:
         yield connection
+
+
+class Sessions:
+    """One connection a vault, each opened when its vault is first asked and kept until ``close``.
+
+    Not for several threads at once.
+    """
+
+    def __init__(self, borrowed: Mapping[str, Connection[DictRow]] | None = None) -> None:
+        """Begin with connections of the caller's, by schema, which stay the caller's to close."""
+        self._open: dict[str, tuple[Connection[DictRow], ExitStack]] = {
+            schema: (connection, ExitStack()) for schema, connection in (borrowed or {}).items()
+        }
+
+    def __enter__(self) -> Self:
+        """Return the sessions; none is opened yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close what was opened."""
+        self.close()
+
+    @property
+    def schemas(self) -> frozenset[str]:
+        """Whose connections are kept."""
+        return frozenset(self._open)
+
+    def ask(self, settings: Settings, question: Callable[[Connection[DictRow]], _T]) -> _T:
+        """Ask a vault over its kept connection; where that has broken since it was last used, once more over a new one.
+
+        Raises:
+            StoreUnavailable: There is no connection, or the new one broke as well.
+            StoreError: The database cannot answer.
+        """
+        kept = self._open.get(settings.schema)
+        connection = self._connection(settings) if kept is None else kept[0]
+        try:
+            return question(connection)
+        except StoreUnavailable:
+            if not connection.closed:
+                raise  # it took too long, and would again
+            self._forget(settings.schema)
+            if kept is None:
+                raise
+        return question(self._connection(settings))
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for schema in list(self._open):
+            self._forget(schema)
+
+    def _connection(self, settings: Settings) -> Connection[DictRow]:
+        with ExitStack() as stack:
+            connection = stack.enter_context(connect(settings))
+            self._open[settings.schema] = connection, stack.pop_all()
+        return connection
+
+    def _forget(self, schema: str) -> None:
+        _, opened = self._open.pop(schema)
+        opened.close()
 
 
 def fetch(connection: Connection[DictRow], name: str, parameters: Mapping[str, Any] | None = None) -> list[DictRow]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from vault_memory.errors import QueryError
 from vault_memory.query.context import DEFAULT_MAX_CHARS, render
-from vault_memory.query.database import connect
+from vault_memory.query.database import Sessions
 from vault_memory.query.search import CHUNKS_PER_NOTE, MAX_K, Mode, search
 
 if TYPE_CHECKING:
@@ -251,11 +251,11 @@ def evaluate(questions: Sequence[Question], setting: Setting, settings: Settings
     Raises:
         VaultMemoryError: The memory cannot answer.
     """
-    with connect(settings) as connection:
+    with Sessions() as sessions:
         return judge(
             questions,
             setting,
-            lambda question, k: search(question, k=k, mode=setting.mode, settings=settings, connection=connection),
+            lambda question, k: search(question, k=k, mode=setting.mode, settings=settings, sessions=sessions),
         )
 
 

@@ -22,13 +22,13 @@ third, Recall@5 is above that of the better leg or within a third of a point of 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from vault_memory.notes.tokens import CJK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 KEYWORD_WEIGHT: Final = 1.5
 """Of the keyword value, where the dense value has 1."""
@@ -69,6 +69,22 @@ def script_of(text: str) -> str:
     """Return ``cjk`` where more than 8 % of a text's characters are, else ``latin``."""
     characters = sum(not character.isspace() for character in text)
     return "cjk" if len(_CJK_CHARACTER.findall(text)) > _CJK_SHARE * characters else "latin"
+
+
+def ranked_anew(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates of several stores with the ranks that they have among all; scores stay.
+
+    Args:
+        candidates: Whose cosines come from one model.
+    """
+    by_similarity = _places([c for c in candidates if c.vector_rank is not None], lambda c: c.similarity)
+    by_keyword = _places([c for c in candidates if c.keyword_rank is not None], lambda c: c.keyword_score)
+    return [replace(c, vector_rank=by_similarity.get(c.id), keyword_rank=by_keyword.get(c.id)) for c in candidates]
+
+
+def _places(candidates: Sequence[Candidate], score: Callable[[Candidate], float | None]) -> dict[str, int]:
+    best_first = sorted(candidates, key=lambda c: (-(score(c) or 0.0), c.id))
+    return {c.id: place for place, c in enumerate(best_first, start=1)}
 
 
 def fuse(

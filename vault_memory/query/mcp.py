@@ -21,7 +21,7 @@ import logging
 import sys
 import threading
 import traceback
-from contextlib import ExitStack, asynccontextmanager, redirect_stdout
+from contextlib import asynccontextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -31,20 +31,21 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 
 from vault_memory import __version__
-from vault_memory.errors import QueryError, Retryable, StoreUnavailable, VaultMemoryError
+from vault_memory.errors import QueryError, Retryable, VaultMemoryError
 from vault_memory.query import reading, verify
+from vault_memory.query.asking import ask_each, labelled, vault_notices
 from vault_memory.query.cleaning import one_line
 from vault_memory.query.context import DEFAULT_MAX_CHARS, check_max_chars, render, shorten
-from vault_memory.query.database import connect, fetch
-from vault_memory.query.search import MAX_K, Mode, search, vault_notices
+from vault_memory.query.database import Sessions, fetch
+from vault_memory.query.search import MAX_K, Mode, search
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from psycopg import Connection
     from psycopg.rows import DictRow
 
-    from vault_memory.query.search import SearchResult
+    from vault_memory.query.result import SearchResult
     from vault_memory.settings import Settings
 
 READ_MAX_CHARS: Final = 20_000
@@ -65,51 +66,41 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class Memory:
-    """The settings and one connection, kept open between calls and opened again when it broke.
+    """The vaults and one connection to each, kept open between calls and opened again when it broke.
 
-    Tools run in threads of their own; a connection serves one of them at a time.
+    Tools run in threads of their own; the connections serve one of them at a time.
     """
 
-    settings: Settings
-    _opened: ExitStack | None = None
-    _connection: Connection[DictRow] | None = None
+    vaults: Sequence[Settings]
+    _sessions: Sessions = field(default_factory=Sessions)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(self, question: Callable[[Connection[DictRow]], _T]) -> _T:
-        """Ask over the kept connection; where that one has broken since it was last used, once more over a new one.
+    def ask(self, question: Callable[[Sessions], _T]) -> _T:
+        """Ask over the kept connections.
 
         Raises:
-            StoreUnavailable: There is no connection, or the new one broke as well.
+            StoreError: No vault has an answer.
         """
         with self._lock:
-            is_kept = self._connection is not None
-            connection = self._connection or self._open()
-            try:
-                return question(connection)
-            except StoreUnavailable:
-                if not connection.closed:
-                    raise  # it took too long, and would again
-                self._close()
-                if not is_kept:
-                    raise
-            return question(self._open())
+            return question(self._sessions)
+
+    def named(self, name: str | None) -> Sequence[Settings]:
+        """Return the vault of a name; all where there is no name.
+
+        Raises:
+            QueryError: There is none of this name.
+        """
+        if name is None:
+            return self.vaults
+        found = [one for one in self.vaults if one.name == name]
+        if not found:
+            raise QueryError(f"no vault has this name; known: {', '.join(one.name for one in self.vaults)}")
+        return found
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Let go of the connections."""
         with self._lock:
-            self._close()
-
-    def _open(self) -> Connection[DictRow]:
-        with ExitStack() as stack:
-            connection = stack.enter_context(connect(self.settings))
-            self._opened = stack.pop_all()
-        self._connection = connection
-        return connection
-
-    def _close(self) -> None:
-        opened, self._opened, self._connection = self._opened, None, None
-        if opened is not None:
-            opened.close()
+            self._sessions.close()
 
 
 class Server(MCPServer[Any]):
@@ -147,6 +138,7 @@ def build(memory: Memory) -> Server:
         since: str | None = None,
         heading: str | None = None,
         recent: bool = False,
+        vault: str | None = None,
         max_chars: int = DEFAULT_MAX_CHARS,
     ) -> CallToolResult:
         """Search the notes by meaning and by words, in any language. Returns quoted excerpts, best first.
@@ -154,13 +146,13 @@ def build(memory: Memory) -> Server:
         k: at most this many excerpts (1 to 100), at most two of one note. mode: hybrid, vector or keyword.
         path: only notes that match a glob such as 01_Projects/**. tag: only notes with this tag.
         since: only notes dated since, 2026-03-15 or an age such as 7d or 4w. heading: only sections whose headings
-        contain this. recent: of notes that answer about as well, the newer first. max_chars: bound of the answer, at
-        least 512.
+        contain this. recent: of notes that answer about as well, the newer first. vault: only the vault of this name,
+        where there are several. max_chars: bound of the answer, at least 512.
         """
         return _shown(
             max_chars,
             lambda: memory.ask(
-                lambda connection: search(
+                lambda sessions: search(
                     query,
                     k=k,
                     mode=mode,
@@ -169,42 +161,46 @@ def build(memory: Memory) -> Server:
                     since=since,
                     heading=heading,
                     recent=recent,
-                    settings=memory.settings,
-                    connection=connection,
+                    vaults=memory.named(vault),
+                    sessions=sessions,
                 )
             ),
         )
 
     @server.tool(name="get", title="Read a note", annotations=_READ_ONLY)
-    def _get(source: str, max_chars: int = READ_MAX_CHARS) -> CallToolResult:
+    def _get(source: str, vault: str | None = None, max_chars: int = READ_MAX_CHARS) -> CallToolResult:
         """Read a note by its path, a section of it (path#heading) or lines of it (path:10-20)."""
         return _shown(
             max_chars,
             lambda: memory.ask(
-                lambda connection: reading.get(source, settings=memory.settings, connection=connection),
+                lambda sessions: reading.get(source, vaults=memory.named(vault), sessions=sessions),
             ),
         )
 
     @server.tool(name="related", title="List the notes around a note", annotations=_READ_ONLY)
-    def _related(source: str, k: int = 5, max_chars: int = DEFAULT_MAX_CHARS) -> CallToolResult:
+    def _related(
+        source: str, k: int = 5, vault: str | None = None, max_chars: int = DEFAULT_MAX_CHARS
+    ) -> CallToolResult:
         """List the notes around a note, by its path: linked ones first, then similar ones, each with its beginning."""
         if not 1 <= k <= MAX_K:
             return _failed(QueryError(f"k: want a number from 1 to {MAX_K}"))
         return _shown(
             max_chars,
             lambda: memory.ask(
-                lambda connection: reading.related(source, k=k, settings=memory.settings, connection=connection),
+                lambda sessions: reading.related(source, k=k, vaults=memory.named(vault), sessions=sessions),
             ),
         )
 
     @server.tool(name="expand", title="Read around a hit", annotations=_READ_ONLY)
-    def _expand(chunk_id: str, *, whole_note: bool = False, max_chars: int = READ_MAX_CHARS) -> CallToolResult:
+    def _expand(
+        chunk_id: str, *, whole_note: bool = False, vault: str | None = None, max_chars: int = READ_MAX_CHARS
+    ) -> CallToolResult:
         """Read the section around a hit of search, by its chunk_id; with whole_note, all of its note."""
         return _shown(
             max_chars,
             lambda: memory.ask(
-                lambda connection: reading.expand(
-                    chunk_id, whole_note=whole_note, settings=memory.settings, connection=connection
+                lambda sessions: reading.expand(
+                    chunk_id, whole_note=whole_note, vaults=memory.named(vault), sessions=sessions
                 ),
             ),
         )
@@ -226,8 +222,9 @@ def status(settings: Settings, connection: Connection[DictRow]) -> dict[str, Any
     state = fetch(connection, "state")
     counts = fetch(connection, "counts")[0]
     commit: str | None = state[0]["commit"] if state else None
-    view = verify.look(settings.vault, ())
+    view = verify.look(settings, ())
     return {
+        "name": settings.name,
         "vault": None if settings.vault is None else str(settings.vault),
         "head": view.head,
         "indexed_commit": commit,
@@ -252,7 +249,7 @@ async def _printing_to_stderr(_: MCPServer[Any]) -> AsyncGenerator[None]:
         yield
 
 
-def serve(settings: Settings) -> None:
+def serve(vaults: Sequence[Settings]) -> None:
     """Serve until standard input ends.
 
     Raises:
@@ -261,7 +258,7 @@ def serve(settings: Settings) -> None:
     _log_to_stderr()
     with redirect_stdout(sys.stderr):
         _load_what_a_search_needs()
-    memory = Memory(settings)
+    memory = Memory(vaults)
     # What is loaded by now stays: collections that walk through all of the SDK would hold up every tenth answer.
     gc.collect()
     gc.freeze()
@@ -303,10 +300,14 @@ def _shown(max_chars: int, ask: Callable[[], SearchResult]) -> CallToolResult:
 
 
 def _status_answer(memory: Memory) -> CallToolResult:
-    found = memory.ask(lambda connection: status(memory.settings, connection))
-    commit = (found["indexed_commit"] or "nothing")[:12]
-    lines = [f"{found['indexed']} notes in memory, {found['chunks']} chunks, as of {commit}.", *found["notices"]]
-    return _answer("\n".join(lines), found)
+    found, problems = memory.ask(lambda sessions: ask_each(memory.vaults, sessions, status))
+    lines: list[str] = []
+    for one in found:
+        commit = (one["indexed_commit"] or "nothing")[:12]
+        said = [f"{one['indexed']} notes in memory, {one['chunks']} chunks, as of {commit}.", *one["notices"]]
+        lines += labelled(one["name"], said, several=len(memory.vaults) > 1)
+    lines += map(one_line, problems)
+    return _answer("\n".join(lines), found[0] if len(memory.vaults) == 1 else {"vaults": found, "notices": problems})
 
 
 def _guarded(answer: Callable[[], CallToolResult]) -> CallToolResult:

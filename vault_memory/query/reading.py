@@ -10,18 +10,20 @@ import hashlib
 import re
 import unicodedata
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from vault_memory import settings as settings_module
 from vault_memory.errors import QueryError
 from vault_memory.query import verify
-from vault_memory.query.database import connect, fetch, storable
-from vault_memory.query.search import Hit, Legs, SearchResult, allowed_rules, flags_of, holds_secret, vault_notices
+from vault_memory.query.asking import ask_each, state_of, vault_notices
+from vault_memory.query.database import Sessions, fetch, storable
+from vault_memory.query.result import Hit, Legs, SearchResult
+from vault_memory.query.search import allowed_rules, flags_of, holds_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from psycopg import Connection
     from psycopg.rows import DictRow
@@ -45,18 +47,28 @@ class _Part:
 
 
 def get(
-    source: str, *, settings: Settings | None = None, connection: Connection[DictRow] | None = None
+    source: str,
+    *,
+    settings: Settings | None = None,
+    vaults: Sequence[Settings] | None = None,
+    sessions: Sessions | None = None,
 ) -> SearchResult:
     """Return a note, a section of it (``path#heading``) or lines of it (``path:10-20``).
 
     The path may be shortened to its last parts and left without its suffix while it names one note alone.
 
+    Args:
+        source: Path, section or lines.
+        settings: Of the one vault to look in.
+        vaults: Of the vaults to look in; with neither, all that environment and configuration file name.
+        sessions: Open ones, for callers that ask often.
+
     Raises:
         QueryError: There is no such note, or more than one.
     """
-    settings = settings or settings_module.load()
     wanted = _normal(source)
-    with nullcontext(connection) if connection is not None else connect(settings) as session:
+
+    def read(settings: Settings, session: Connection[DictRow]) -> SearchResult:
         row, rest = _find(session, wanted)
         lines = _lines(row)
         whole = _Part(1, max(1, len(lines)))
@@ -69,31 +81,37 @@ def get(
             part = whole
         return _result(wanted, settings, session, [(row, part, ())])
 
+    return _in_one(_asked(settings, vaults), sessions, read)
+
 
 def expand(
     chunk: str,
     *,
     whole_note: bool = False,
     settings: Settings | None = None,
-    connection: Connection[DictRow] | None = None,
+    vaults: Sequence[Settings] | None = None,
+    sessions: Sessions | None = None,
 ) -> SearchResult:
     """Return the section around a chunk; the whole note if the chunk is all of its section, or on request.
 
     Args:
         chunk: The id of a hit, or its first 8 characters or more.
         whole_note: Skip the section.
-        settings: None: from the environment.
-        connection: An open one, for callers that ask often.
+        settings: As for ``get``.
+        vaults: As for ``get``.
+        sessions: As for ``get``.
 
     Raises:
         QueryError: There is no such chunk, or more than one.
     """
-    settings = settings or settings_module.load()
     wanted = _normal(chunk)
-    with nullcontext(connection) if connection is not None else connect(settings) as session:
+
+    def read(settings: Settings, session: Connection[DictRow]) -> SearchResult:
         found = fetch(session, "chunk", {"chunk": wanted}) if len(wanted) >= 8 else []  # noqa: PLR2004 - see above
-        if len(found) != 1:
-            raise QueryError("there is no such chunk" if not found else "this start of a chunk id names more than one")
+        if not found:
+            raise _NotFoundError("there is no such chunk")
+        if len(found) > 1:
+            raise QueryError("this start of a chunk id names more than one")
         hit = found[0]
         row, _ = _find(session, hit["note_id"])
         own = _Part(hit["start_line"], hit["end_line"], hit["heading_path"], hit["level"])
@@ -102,24 +120,79 @@ def expand(
             part = _Part(1, max(1, len(_lines(row))))
         return _result(wanted, settings, session, [(row, part, ())])
 
+    return _in_one(_asked(settings, vaults), sessions, read)
+
 
 def related(
-    source: str, *, k: int = 5, settings: Settings | None = None, connection: Connection[DictRow] | None = None
+    source: str,
+    *,
+    k: int = 5,
+    settings: Settings | None = None,
+    vaults: Sequence[Settings] | None = None,
+    sessions: Sessions | None = None,
 ) -> SearchResult:
-    """Return the notes around a note: linked ones first, then the nearest ones, each with its beginning.
+    """Return the notes around a note in its vault: linked ones first, then the nearest ones, each with its beginning.
+
+    Args:
+        source: Path of the note.
+        k: At most this many notes.
+        settings: As for ``get``.
+        vaults: As for ``get``.
+        sessions: As for ``get``.
 
     Raises:
         QueryError: There is no such note, or more than one.
     """
-    settings = settings or settings_module.load()
     wanted = _normal(source)
-    with nullcontext(connection) if connection is not None else connect(settings) as session:
+
+    def read(settings: Settings, session: Connection[DictRow]) -> SearchResult:
         row, rest = _find(session, wanted)
         if rest:
             raise QueryError("related: want a note without a heading or lines")
         rows = fetch(session, "related", {"id": row["id"], "pool": 2 * k + 10})
         found = [(item, _Part(1, max(1, len(_lines(item)))), _relation(item)) for item in rows]
         return _result(wanted, settings, session, found, k)
+
+    return _in_one(_asked(settings, vaults), sessions, read)
+
+
+class _NotFoundError(QueryError):
+    """This vault has no such thing; another one may."""
+
+
+def _asked(settings: Settings | None, vaults: Sequence[Settings] | None) -> Sequence[Settings]:
+    return vaults or ((settings,) if settings else settings_module.load_all())
+
+
+def _in_one(
+    vaults: Sequence[Settings],
+    sessions: Sessions | None,
+    read: Callable[[Settings, Connection[DictRow]], SearchResult],
+) -> SearchResult:
+    """Read from the one vault that has what is wanted.
+
+    Raises:
+        QueryError: None has it, or several have.
+    """
+    missing: list[str] = []
+
+    def attempt(settings: Settings, session: Connection[DictRow]) -> SearchResult | None:
+        try:
+            return read(settings, session)
+        except _NotFoundError as error:
+            missing.append(str(error))
+            return None
+
+    with nullcontext(sessions) if sessions is not None else Sessions() as open_sessions:
+        answers, problems = ask_each(vaults, open_sessions, attempt)
+    found = [answer for answer in answers if answer is not None]
+    if len(found) > 1:
+        names = ", ".join(answer.vaults[0].name for answer in found)
+        raise QueryError(f"more than one vault has this: say which with --vault, one of {names}")
+    if found:
+        return found[0]
+    # A vault that could not be asked may have it.
+    raise QueryError(missing[0] if not problems else f"{missing[0]}; {problems[0]}")
 
 
 def _relation(row: DictRow) -> tuple[str, ...]:
@@ -151,7 +224,7 @@ def _find(session: Connection[DictRow], wanted: str) -> tuple[DictRow, str]:
             raise QueryError("more than one note has this name: " + ", ".join(row["source"] for row in rows[:5]))
         if rows:
             return rows[0], rest
-    raise QueryError("there is no such note in the memory")
+    raise _NotFoundError("there is no such note in the memory")
 
 
 def _lines(row: DictRow) -> list[str]:
@@ -201,7 +274,7 @@ def _result(
 ) -> SearchResult:
     state = fetch(session, "state")
     commit: str | None = state[0]["commit"] if state else None
-    view = verify.look(settings.vault, {row["id"] for row, _, _ in found})
+    view = verify.look(settings, {row["id"] for row, _, _ in found})
     notices = list(vault_notices(commit, view))
     items: list[Hit] = []
     for row, part, relation in found:
@@ -214,9 +287,10 @@ def _result(
         if holds_secret(row["source"], shown, partial(allowed_rules, session, row["id"])):
             notices.append("a note was withheld: the secret scan matches it now, run vault-memory sync")
             continue
-        items.append(_hit(row, part, relation, text, stale=view.has_changed(row["id"], row["blob_id"])))
-    stale = view.head is not None and view.head != commit
-    return SearchResult(query, "keyword", commit, view.head, stale, tuple(notices), tuple(items))
+        hit = _hit(row, part, relation, text, stale=view.has_changed(row["id"], row["blob_id"]))
+        items.append(replace(hit, vault=settings.name))
+    where = state_of(settings.name, commit, view)
+    return SearchResult(query, "keyword", commit, view.head, where.stale, tuple(notices), tuple(items), vaults=(where,))
 
 
 def _hit(row: DictRow, part: _Part, relation: tuple[str, ...], text: str, *, stale: bool) -> Hit:

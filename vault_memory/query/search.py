@@ -1,7 +1,11 @@
 """Search: from a question to verified hits.
 
-Belongs here: the one path of a question, text -> vector and tokens -> candidates -> order -> checks -> hits, and
-what a hit is. Does not: how scores are fused (``fusion``), how hits are shown (``context``, ``cli``).
+Belongs here: the one path of a question, text -> vector and tokens -> candidates -> order -> checks -> hits. Does not:
+what a hit is (``result``), how scores are fused (``fusion``), how hits are shown (``context``, ``cli``).
+
+Of several vaults each is asked over its own connection, by its own role. Their candidates are ordered as one corpus:
+cosines are comparable where one model made the vectors, and BM25 nearly so. Vaults of different embedders are ordered
+each for itself, and put together by score.
 """
 
 from __future__ import annotations
@@ -9,31 +13,31 @@ from __future__ import annotations
 import hashlib
 import logging
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from vault_memory import settings as settings_module
-from vault_memory.errors import ConfigError, EmbeddingError, QueryError, ScanError
+from vault_memory.errors import QueryError, ScanError
 from vault_memory.notes.tokens import tokenize
-from vault_memory.query import verify
+from vault_memory.query.asking import Found, Look, ask_each, labelled
 from vault_memory.query.candidates import (
     MAX_QUERY_CHARACTERS,
     Filters,
     Mode,
     candidates,
-    find,
     read_question,
     term_weights,
 )
 from vault_memory.query.cleaning import FLAGS, clean
-from vault_memory.query.database import connect, fetch
-from vault_memory.query.embed import HASHING_NOTICE, RecordedEmbedder, embed_query
-from vault_memory.query.fusion import Candidate, favour_recent, fuse, script_of
+from vault_memory.query.database import Sessions, fetch
+from vault_memory.query.embed import RecordedEmbedder
+from vault_memory.query.fusion import Candidate, favour_recent, fuse, ranked_anew, script_of
+from vault_memory.query.result import Hit, Leg, Legs, SearchResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from psycopg import Connection
     from psycopg.rows import DictRow
@@ -47,97 +51,6 @@ _DUPLICATE_SHARE: Final = 0.95
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
-    """Place and score of a hit in one leg: the cosine, or BM25."""
-
-    rank: int
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Legs:
-    """What each leg says of a hit; None where it did not find it."""
-
-    vector: Leg | None
-    keyword: Leg | None
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A chunk that answers.
-
-    Attributes:
-        source: The note's path relative to the vault.
-        heading_path: ``A > B``; empty before the first heading.
-        level: Of the innermost heading, 0 before the first.
-        start_line: First line in the file, 1-based.
-        end_line: Last line, inclusive.
-        score: 0 to 1, comparable within one result only.
-        flags: What is conspicuous about the text, see ``cleaning.FLAGS``.
-        stale: HEAD holds another version of the note than the index.
-        text: The chunk as it stands in the note.
-        source_hash: SHA-256 of the note's bytes.
-        content_hash: SHA-256 of ``text``.
-        duplicates: Other notes that hold nearly the same text and were left out for it.
-        relation: Of ``related`` alone: ``links_to``, ``linked_from``, ``similar``.
-    """
-
-    source: str
-    title: str
-    heading_path: str
-    level: int
-    start_line: int
-    end_line: int
-    score: float
-    legs: Legs
-    flags: tuple[str, ...]
-    stale: bool
-    text: str = field(repr=False)
-    chunk_id: str
-    source_hash: str
-    content_hash: str
-    duplicates: tuple[str, ...] = ()
-    relation: tuple[str, ...] = ()
-
-    @property
-    def citation(self) -> str:
-        """``path:start-end``."""
-        return f"{self.source}:{self.start_line}-{self.end_line}"
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The answer to one question.
-
-    Attributes:
-        query: The question as it was used (cut if it was too long).
-        mode: The legs that answered; less than asked for if the question could not be embedded.
-        commit: The commit that the index shows; None before the first sync.
-        head: HEAD of the vault, where it is at hand.
-        stale: HEAD is not the commit that the index shows.
-        notices: What the reader should know, one line each.
-        items: Best first.
-        term_weights: Inverse document frequencies of the question's tokens, for whoever shows the hits; no part of
-            the JSON contract.
-    """
-
-    query: str = field(repr=False)
-    mode: Mode
-    commit: str | None
-    head: str | None
-    stale: bool
-    notices: tuple[str, ...]
-    items: tuple[Hit, ...]
-    term_weights: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON contract of ``--format json``."""
-        contract = asdict(self)
-        del contract["term_weights"]
-        return contract
-
-
 def search(
     text: str,
     *,
@@ -149,7 +62,8 @@ def search(
     heading: str | None = None,
     recent: bool = False,
     settings: Settings | None = None,
-    connection: Connection[DictRow] | None = None,
+    vaults: Sequence[Settings] | None = None,
+    sessions: Sessions | None = None,
     embedder: Callable[[str], Sequence[float]] | None = None,
     semantic: bool = True,
 ) -> SearchResult:
@@ -165,41 +79,40 @@ def search(
             date and time, or an age such as ``12h``, ``7d``, ``4w``.
         heading: Chunks whose heading path contains this, in any case.
         recent: Of two that answer about as well, the newer first; dated as for ``since``.
-        settings: None: from the environment.
-        connection: An open one of ``query.database.connect``, for callers that ask often.
+        settings: Of the one vault to ask.
+        vaults: Of the vaults to ask; with neither, all that environment and configuration file name.
+        sessions: Open ones, for callers that ask often.
         embedder: In place of the recorded one, for measurements.
         semantic: Whether that one knows meaning.
 
     Raises:
         QueryError: The question is blank, or an argument is malformed. Nothing was asked of anybody.
-        StoreError: The database cannot answer.
+        StoreError: The database cannot answer for any vault.
     """
     question = _checked(text, k, mode)
     filters = Filters.read(path, tag, since, heading)
-    settings = settings or settings_module.load()
+    asked = vaults or ((settings,) if settings else settings_module.load_all())
     notices = ["the question was cut to 2,000 characters"] if len(text.strip()) > MAX_QUERY_CHARACTERS else []
-    with nullcontext(connection) if connection is not None else connect(settings) as session:
-        state = fetch(session, "state")
-        vector, recorded, notice = _vector(question, mode, state, settings, embedder)
-        if notice:
-            notices.append(notice)
-            mode = "keyword"
-        elif recorded.name == "hashing" and settings.embedding.embedder != "hashing":
-            notices.append(HASHING_NOTICE)
-        index = state[0]["vector_index"] if state else "exact"
-        rows = find(session, question, vector, mode=mode, filters=filters, index=index)
-        commit: str | None = rows[0]["indexed_commit"] if rows else None
-        rows = [row for row in rows if row["chunk_id"] is not None]
-        view = verify.look(settings.vault, {row["note_id"] for row in rows})
-        notices += vault_notices(commit, view)
-        meaning = semantic if embedder else recorded.is_semantic
-        ranked = _ranked(rows, script_of(question), semantic=meaning, recent=recent)
-        items, withheld = _select(ranked, view, k, lambda note_id: allowed_rules(session, note_id))
+    look = Look(question, mode, filters, embedder, semantic)
+    with nullcontext(sessions) if sessions is not None else Sessions() as open_sessions:
+        found, problems = ask_each(asked, open_sessions, look.at)
+        notices += [*look.notices, *problems]
+        notices += [line for one in found for line in labelled(one.state.name, one.notices, several=len(asked) > 1)]
+        ranked = _ranked(found, script_of(question), recent=recent)
+        items, withheld = _select(ranked, k, open_sessions)
     if withheld:
         notices.append(f"{withheld} hits were withheld: the secret scan matches them now, run vault-memory sync")
-    stale = view.head is not None and view.head != commit
+    only = found[0].state if len(found) == 1 else None
     return SearchResult(
-        question, mode, commit, view.head, stale, tuple(notices), tuple(items), term_weights(question, rows)
+        query=question,
+        mode=mode if any(one.mode == mode for one in found) else "keyword",
+        commit=only.commit if only else None,
+        head=only.head if only else None,
+        stale=any(one.state.stale for one in found),
+        notices=tuple(notices),
+        items=tuple(items),
+        term_weights=_all_weights(question, found),
+        vaults=tuple(one.state for one in found),
     )
 
 
@@ -212,77 +125,91 @@ def _checked(text: str, k: int, mode: Mode) -> str:
     return question
 
 
-def _vector(
-    question: str,
-    mode: Mode,
-    state: Sequence[DictRow],
-    settings: Settings,
-    embedder: Callable[[str], Sequence[float]] | None,
-) -> tuple[Sequence[float] | None, RecordedEmbedder, str | None]:
-    """Embed the question; where that fails, say so and let the keyword leg answer."""
-    nothing = RecordedEmbedder(None, None, None)
-    if mode == "keyword":
-        return None, nothing, None
-    if embedder is not None:
-        return embedder(question), nothing, None
-    recorded = RecordedEmbedder(state[0]["embedder"], state[0]["model"], state[0]["dimensions"]) if state else nothing
-    if recorded.name is None:
-        return None, recorded, None  # an empty store: there is nothing to say about vectors
-    try:
-        return embed_query(question, recorded, settings), recorded, None
-    except (EmbeddingError, ConfigError) as error:
-        return None, recorded, f"answered by keywords alone: {error}"
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """A candidate in its place."""
+
+    score: float
+    candidate: Candidate
+    row: DictRow
+    found: Found
 
 
-def vault_notices(commit: str | None, view: verify.VaultView) -> Iterator[str]:
-    """Say which commit a result belongs to, where that is not HEAD or HEAD is not known."""
-    if view.problem is not None:
-        yield f"the vault could not be looked at: {view.problem}"
-    shown = commit[:12] if commit else None
-    if view.head is not None and view.head != commit:
-        yield f"the index is behind HEAD: it shows {shown or 'no commit'}, HEAD is {view.head[:12]}"
-    elif view.head is None and shown:
-        yield f"as of commit {shown}"
+def _ranked(found: Sequence[Found], script: str, *, recent: bool) -> list[_Ranked]:
+    """Order the candidates of all vaults, best first."""
+    groups: dict[RecordedEmbedder, list[Found]] = {}
+    for one in found:
+        groups.setdefault(one.embedder, []).append(one)
+    ranked = [item for group in groups.values() for item in _ranked_together(group, script, recent=recent)]
+    return ranked if len(groups) == 1 else sorted(ranked, key=lambda item: -item.score)
 
 
-_Ranked = tuple[float, Candidate, "DictRow"]
-
-
-def _ranked(rows: Sequence[DictRow], script: str, *, semantic: bool, recent: bool) -> list[_Ranked]:
-    by_id = {row["chunk_id"]: row for row in rows}
-    fused = fuse(candidates(rows, semantic=semantic), script=script, semantic=semantic)
+def _ranked_together(found: Sequence[Found], script: str, *, recent: bool) -> list[_Ranked]:
+    semantic = found[0].semantic
+    places = {_name(one, row["chunk_id"], several=len(found) > 1): (row, one) for one in found for row in one.rows}
+    every = [
+        replace(candidate, id=_name(one, candidate.id, several=len(found) > 1))
+        for one in found
+        for candidate in candidates(one.rows, semantic=semantic)
+    ]
+    fused = fuse(every if len(found) == 1 else ranked_anew(every), script=script, semantic=semantic)
     if recent:
         now = datetime.now(UTC)
-        fused = favour_recent(fused, {name: (now - row["dated"]) / timedelta(days=1) for name, row in by_id.items()})
-    return [(score, item, by_id[item.id]) for score, item in fused]
+        ages = {name: (now - row["dated"]) / timedelta(days=1) for name, (row, _) in places.items()}
+        fused = favour_recent(fused, ages)
+    return [_Ranked(score, candidate, *places[candidate.id]) for score, candidate in fused]
 
 
-def _select(
-    ranked: Iterable[_Ranked], view: verify.VaultView, k: int, allowed: Callable[[str], Collection[str]]
-) -> tuple[list[Hit], int]:
+def _name(found: Found, chunk_id: str, *, several: bool) -> str:
+    """Name a candidate: the same note in two vaults has the same chunk ids."""
+    return f"{chunk_id}@{found.settings.name}" if several else chunk_id
+
+
+def _all_weights(question: str, found: Sequence[Found]) -> Mapping[str, float]:
+    """Return how rare the question's tokens are; of several vaults, where they are rarest."""
+    weights: dict[str, float] = {}
+    for one in found:
+        for token, weight in term_weights(question, one.rows).items():
+            weights[token] = max(weight, weights.get(token, 0.0))
+    return weights
+
+
+def _select(ranked: Iterable[_Ranked], k: int, sessions: Sessions) -> tuple[list[Hit], int]:
     """Take the best that are still there, clean, not the third of a note and not a repetition."""
     items: list[Hit] = []
     words: list[frozenset[str]] = []
     withheld = 0
-    for score, candidate, row in ranked:
+    for ranking in ranked:
         if len(items) == k:
             break
-        source: str = row["source"]
-        if view.has_vanished(row["note_id"]) or sum(hit.source == source for hit in items) >= CHUNKS_PER_NOTE:
+        row, view, vault = ranking.row, ranking.found.view, ranking.found.settings.name
+        place = vault, row["source"]
+        of_note = sum((hit.vault, hit.source) == place for hit in items)
+        if view.has_vanished(row["note_id"]) or of_note >= CHUNKS_PER_NOTE:
             continue
         own_words = frozenset(tokenize(row["content"])) or frozenset({row["chunk_id"]})
         twin = next((i for i, other in enumerate(words) if _is_duplicate(own_words, other)), None)
         if twin is not None:
-            if source not in (items[twin].source, *items[twin].duplicates):
-                items[twin] = replace(items[twin], duplicates=(*items[twin].duplicates, source))
+            items[twin] = _with_duplicate(items[twin], *place)
             continue
         shown = (row["content"], row["title"], row["heading_path"])
-        if holds_secret(source, shown, partial(allowed, row["note_id"])):
+        if holds_secret(row["source"], shown, partial(_allowed, sessions, ranking.found.settings, row["note_id"])):
             withheld += 1
             continue
-        items.append(_hit(score, candidate, row, stale=view.has_changed(row["note_id"], row["blob_id"])))
+        items.append(_hit(ranking))
         words.append(own_words)
     return items, withheld
+
+
+def _allowed(sessions: Sessions, settings: Settings, note_id: str) -> frozenset[str]:
+    return sessions.ask(settings, lambda session: allowed_rules(session, note_id))
+
+
+def _with_duplicate(hit: Hit, vault: str, source: str) -> Hit:
+    if (vault, source) == (hit.vault, hit.source):
+        return hit
+    named = source if vault == hit.vault else f"{vault}:{source}"
+    return hit if named in hit.duplicates else replace(hit, duplicates=(*hit.duplicates, named))
 
 
 def _is_duplicate(words: frozenset[str], other: frozenset[str]) -> bool:
@@ -323,7 +250,8 @@ def holds_secret(source: str, texts: Iterable[str], allowed: Callable[[], Collec
     return found
 
 
-def _hit(score: float, candidate: Candidate, row: DictRow, *, stale: bool) -> Hit:
+def _hit(ranking: _Ranked) -> Hit:
+    row, candidate, found = ranking.row, ranking.candidate, ranking.found
     text: str = row["content"]
     return Hit(
         source=row["source"],
@@ -332,17 +260,18 @@ def _hit(score: float, candidate: Candidate, row: DictRow, *, stale: bool) -> Hi
         level=row["level"],
         start_line=row["start_line"],
         end_line=row["end_line"],
-        score=round(score, 4),
+        score=round(ranking.score, 4),
         legs=Legs(
             vector=_leg(candidate.vector_rank, candidate.similarity),
             keyword=_leg(candidate.keyword_rank, candidate.keyword_score),
         ),
         flags=flags_of(text, row["source"], row["heading_path"]),
-        stale=stale,
+        stale=found.view.has_changed(row["note_id"], row["blob_id"]),
         text=text,
         chunk_id=row["chunk_id"],
         source_hash=row["content_hash"],
         content_hash=hashlib.sha256(text.encode()).hexdigest(),
+        vault=found.settings.name,
     )
 
 

@@ -13,7 +13,8 @@ from vault_memory.errors import VaultError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from pathlib import Path
+
+    from vault_memory.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,14 @@ UNSEEN = VaultView(None, None)
 """No vault is set."""
 
 
-def look(vault: Path | None, note_ids: Collection[str]) -> VaultView:
+def look(settings: Settings, note_ids: Collection[str]) -> VaultView:
     """Ask HEAD about notes; a vault that cannot be read is a problem to report, not a reason to fail."""
-    if vault is None:
+    if settings.vault is None:
         return UNSEEN
     from vault_memory.adapters.git import GitVault  # noqa: PLC0415 - only with a vault at hand
 
     try:
-        repository = GitVault.open(vault)
+        repository = GitVault.open(settings.vault)
         head = repository.head()
         if head is None:
             return VaultView(None, {})

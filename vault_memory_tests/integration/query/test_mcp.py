@@ -241,10 +241,15 @@ def cut(database):
 
 def test_a_restart_of_the_database_is_survived(library, query_settings):
     """The connection is kept between questions, and opened again once when it turns out to be gone."""
-    memory = Memory(query_settings)
+    memory = Memory((query_settings,))
 
     def ask():
-        return memory.ask(lambda open_: (search("exhausted", settings=query_settings, connection=open_), open_))
+        return memory.ask(
+            lambda sessions: (
+                search("exhausted", settings=query_settings, sessions=sessions),
+                sessions.ask(query_settings, lambda connection: connection),
+            )
+        )
 
     try:
         (first, kept), (_, again) = ask(), ask()
@@ -260,7 +265,7 @@ def test_a_restart_of_the_database_is_survived(library, query_settings):
 
 def test_a_connection_is_renewed_only_once(library, query_settings):
     """A database that ends every connection is an error, not a loop."""
-    memory = Memory(query_settings)
+    memory = Memory((query_settings,))
     asked = []
 
     def question(connection):
@@ -269,9 +274,9 @@ def test_a_connection_is_renewed_only_once(library, query_settings):
         return status(query_settings, connection)
 
     try:
-        memory.ask(lambda connection: status(query_settings, connection))
+        memory.ask(lambda sessions: sessions.ask(query_settings, lambda connection: status(query_settings, connection)))
         with pytest.raises(StoreUnavailable):
-            memory.ask(question)
+            memory.ask(lambda sessions: sessions.ask(query_settings, question))
         assert 2 == len(asked)
     finally:
         memory.close()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vault_memory.errors import QueryError, StoreError, StoreUnavailable
 from vault_memory.query import search
-from vault_memory.query.database import connect
+from vault_memory.query.database import Sessions, connect
 from vault_memory_tests.integration.query.seeding import COMMIT, Note, Section, note, seed
 
 POOL = "The connection pool was exhausted because a transaction stayed open."
@@ -238,7 +238,7 @@ def can_be_seen(text):
 def test_every_generated_question_is_answered_or_empty(library, query_settings):
     """Any text at all: it is answered, or nothing of it can be seen and it is refused as empty, with exit status 2."""
     outcomes = set()
-    with connect(query_settings) as connection:
+    with Sessions() as sessions:
 
         @settings(
             max_examples=150,
@@ -250,7 +250,7 @@ def test_every_generated_question_is_answered_or_empty(library, query_settings):
         @example("otters", "otters")
         @given(QUESTIONS, st.text(max_size=9))
         def ask(text, filter_text):
-            given_ = {"settings": query_settings, "connection": connection}
+            given_ = {"settings": query_settings, "sessions": sessions}
             refusal = None
             try:
                 search(text, tag=filter_text, heading=filter_text, **given_)

@@ -114,7 +114,7 @@ def test_notes_of_the_vault_are_left_to_the_search(home: Path, tmp_path: Path) -
     project = tmp_path / "work" / "app"
     put(project / "MEMORY.md", "a note")
 
-    assert [] == names(memory_files.read(project, {"HOME": str(home)}, vault=project))
+    assert [] == names(memory_files.read(project, {"HOME": str(home)}, vaults=[project]))
 
 
 def test_a_pipe_in_a_memory_files_place_is_not_waited_for(home: Path, tmp_path: Path) -> None:
