@@ -226,7 +226,7 @@ def status(settings: Settings, connection: Connection[DictRow]) -> dict[str, Any
     state = fetch(connection, "state")
     counts = fetch(connection, "counts")[0]
     commit: str | None = state[0]["commit"] if state else None
-    view = verify.look(settings.vault, ())
+    view = verify.look(settings, ())
     return {
         "vault": None if settings.vault is None else str(settings.vault),
         "head": view.head,

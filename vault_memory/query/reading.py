@@ -201,7 +201,7 @@ def _result(
 ) -> SearchResult:
     state = fetch(session, "state")
     commit: str | None = state[0]["commit"] if state else None
-    view = verify.look(settings.vault, {row["id"] for row, _, _ in found})
+    view = verify.look(settings, {row["id"] for row, _, _ in found})
     notices = list(vault_notices(commit, view))
     items: list[Hit] = []
     for row, part, relation in found:

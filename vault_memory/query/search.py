@@ -190,7 +190,7 @@ def search(
         rows = find(session, question, vector, mode=mode, filters=filters, index=index)
         commit: str | None = rows[0]["indexed_commit"] if rows else None
         rows = [row for row in rows if row["chunk_id"] is not None]
-        view = verify.look(settings.vault, {row["note_id"] for row in rows})
+        view = verify.look(settings, {row["note_id"] for row in rows})
         notices += vault_notices(commit, view)
         meaning = semantic if embedder else recorded.is_semantic
         ranked = _ranked(rows, script_of(question), semantic=meaning, recent=recent)
@@ -241,7 +241,7 @@ def vault_notices(commit: str | None, view: verify.VaultView) -> Iterator[str]:
     shown = commit[:12] if commit else None
     if view.head is not None and view.head != commit:
         yield f"the index is behind HEAD: it shows {shown or 'no commit'}, HEAD is {view.head[:12]}"
-    elif view.head is None and shown:
+    elif view.head is None and shown and not view.is_folder:
         yield f"as of commit {shown}"
 
 
