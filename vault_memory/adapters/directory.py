@@ -123,7 +123,7 @@ class DirectorySource:
     @property
     def head_name(self) -> str:
         """What a person calls the newest state."""
-        return "the state"
+        return "the folder"
 
     @property
     def empty_head(self) -> str:

@@ -96,7 +96,9 @@ def up(vaults: Sequence[Settings], *, port: int, host: str, read_only: bool, wri
         ServerError: A child ended by itself.
         VaultMemoryError: Vault, database or settings cannot be used.
     """
-    followed = [f"{source.head_name} of {source.path}" for source in map(open_source, vaults)]
+    followed = [
+        f"{'HEAD of' if source.kind == 'git' else 'the folder'} {source.path}" for source in map(open_source, vaults)
+    ]
     settings = vaults[0]
     url = f"http://{_in_url(host)}:{port}"
     with ExitStack() as stack:
