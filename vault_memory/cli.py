@@ -49,7 +49,19 @@ _PIPELINE_MODULES = frozenset(
 )
 
 
-_ORDER = ("demo", "init", "sync", "status", "up", "down", "doctor", "install-hook", "uninstall-hook", "service")
+_ORDER = (
+    "demo",
+    "init",
+    "sync",
+    "index",
+    "status",
+    "up",
+    "down",
+    "doctor",
+    "install-hook",
+    "uninstall-hook",
+    "service",
+)
 
 
 class _Group(click.Group):
@@ -138,6 +150,65 @@ def sync(
         return result.exit_status
 
     choosing.for_each(vault, act, heading=not as_json)
+
+
+@cli.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.option("--name", metavar="NAME", help="What to call it; default: after the folder.")
+@click.option("--dry-run", is_flag=True, help="Say what would happen, with texts, tokens and price.")
+@click.option("--remove", metavar="NAME", help="Take the folder of this name out of memory; its files stay.")
+@click.option("--yes", "confirmed", is_flag=True, help="Embed above the price limit; with --remove: do not ask.")
+@click.option("--allow-mass-deletion", is_flag=True, help="Carry out a plan that deletes most notes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def index(
+    *,
+    path: Path | None,
+    name: str | None,
+    dry_run: bool,
+    remove: str | None,
+    confirmed: bool,
+    allow_mass_deletion: bool,
+    as_json: bool,
+) -> None:
+    """Bring a folder of Markdown that is in no git repository into memory, and remember it as a vault of its own."""
+    from vault_memory.commands import index as command  # noqa: PLC0415 - heavy
+
+    if remove is not None:
+        if path is not None or name is not None or dry_run:
+            raise click.UsageError("--remove NAME stands alone")
+        _remove_folder(remove, confirmed=confirmed)
+        return
+    if path is None:
+        raise click.UsageError("name the folder: vault-memory index PATH")
+    settings = command.chosen(path, name)
+    if dry_run:
+        from vault_memory.commands import sync as sync_command  # noqa: PLC0415 - heavy
+
+        _print_plan(settings.name, *sync_command.plan_only(settings), as_json=as_json)
+        return
+    done = command.index(settings, confirmed=confirmed, allow_mass_deletion=allow_mass_deletion, report=_note)
+    _print_sync(settings.name, done.result, as_json=as_json)
+    if done.is_new:
+        _note(
+            f'remembered as {settings.name} in {settings.config_file}; ask: vault-memory query "..."; '
+            f"watch it: vault-memory up; take it out again: vault-memory index --remove {settings.name}"
+        )
+    if done.unwatched:
+        _note("vault-memory up is running and does not know of it yet: start it again to have the folder watched")
+    sys.exit(done.result.exit_status)
+
+
+def _remove_folder(name: str, *, confirmed: bool) -> None:
+    from vault_memory.commands import index as command  # noqa: PLC0415 - heavy
+
+    settings, notes = command.to_remove(name)
+    if not confirmed:
+        question = f"take {notes} notes of {_shown(str(settings.vault))} out of memory? The files stay"
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"{question}: add --yes")
+        click.confirm(question, abort=True, err=True)
+    command.remove(settings)
+    click.echo(f"removed {name}: {notes} notes out of memory, and its table out of {settings.config_file}")
 
 
 @cli.command()

@@ -116,6 +116,7 @@ class SyncSettings:
         wait_seconds: How long a writer waits for another one.
         retry_base_seconds: Wait before the first retry of a failed note; doubles each time.
         retry_max_seconds: Longest wait between retries.
+        folder_poll_seconds: How often ``up`` looks at a plain folder; a repository's HEAD costs nothing to follow.
         max_deleted_share: A plan that would delete more than this share of the notes is refused.
     """
 
@@ -124,6 +125,7 @@ class SyncSettings:
     wait_seconds: float = 30.0
     retry_base_seconds: float = 60.0
     retry_max_seconds: float = 3600.0
+    folder_poll_seconds: float = 15.0
     max_deleted_share: float = 0.5
 
     def retry_after(self, attempts: int) -> timedelta:
@@ -184,11 +186,12 @@ class JournalSettings:
 
     Attributes:
         enabled: Whether the plugin writes a journal.
-        folder: Where its days lie; None: ``journal`` in ``home``. Only one in the vault, once committed, is recalled.
+        folder: Where its days lie; None: ``journal`` in ``home``.
         summariser_command: Command line that reads an extract of a session and prints its summary.
         model: Chat model that writes the summary; None: the extract itself is the entry.
         base_url: Root of the chat model's API; None: that of ``[embedding]``, with its key and its allowed hosts.
         timeout_seconds: For one summary; after it the extract is used.
+        index: Whether an entry is put into memory as soon as it is written; one in a vault comes with its commit.
     """
 
     enabled: bool = True
@@ -197,6 +200,7 @@ class JournalSettings:
     model: str | None = None
     base_url: str | None = None
     timeout_seconds: float = 60.0
+    index: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,13 +304,17 @@ def load(
 
 
 def load_all(
-    environ: Mapping[str, str] | None = None, *, config_must_exist: bool = True
+    environ: Mapping[str, str] | None = None,
+    *,
+    config_must_exist: bool = True,
+    also: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[Settings, *tuple[Settings, ...]]:
     """Read the environment and the configuration file, for all vaults: the unnamed one first, then in the file's order.
 
     Args:
         environ: In place of ``os.environ``, for tests.
         config_must_exist: As for ``load``.
+        also: More tables ``[vaults.NAME]`` than the file has.
 
     Raises:
         ConfigError: A value or the file is malformed; the message names the setting.
@@ -317,6 +325,8 @@ def load_all(
         env.get("VAULT_MEMORY_CONFIG") or home_directory / ".config/vault-memory/config.toml"
     ).expanduser()
     config = read_config(config_file, required=config_must_exist and "VAULT_MEMORY_CONFIG" in env)
+    if also:
+        config = {**config, "vaults": {**config.get("vaults", {}), **also}}
     reader = Reader(env, config, config_file)
     default_home = Path("/var/lib/vault-memory") if os.geteuid() == 0 else home_directory / ".vault-memory"
     unnamed = Settings(

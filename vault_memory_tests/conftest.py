@@ -11,6 +11,7 @@ pytest_plugins = [
     "vault_memory_tests.fixtures.vault",
     "vault_memory_tests.fixtures.installation",  # imports the one before
     "vault_memory_tests.fixtures.online",  # as above
+    "vault_memory_tests.fixtures.folder",  # as above
 ]
 
 

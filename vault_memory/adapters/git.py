@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from vault_memory.errors import BlobError, CommitGoneError, IgnoreFileError, VaultError
 from vault_memory.notes.model import EntryKind, TreeEntry
@@ -126,7 +126,10 @@ class GitVault:
         except (OSError, RuntimeError, ValueError) as error:
             raise VaultError(f"the vault {_shown(path)} cannot be read ({type(error).__name__})") from None
         if found is None:
-            raise VaultError(f"the vault {_shown(path)} is not in a git repository; run: git init, git add, git commit")
+            raise VaultError(
+                f"the vault {_shown(path)} is not in a git repository; run: git init, git add, git commit. "
+                "To remember a folder without git: vault-memory index PATH"
+            )
         _require_version(_search_path())
         vault = cls(folder, *found)
         if vault._call("rev-parse", "--git-dir") is None:
@@ -134,6 +137,26 @@ class GitVault:
                 raise VaultError(f"the repository {_shown(vault.git_dir)} cannot be read (permissions)")
             raise VaultError(f"{_shown(vault.git_dir)} is not a git repository that this git can read")
         return vault
+
+    @property
+    def kind(self) -> Literal["git"]:
+        """Which kind of source it is."""
+        return "git"
+
+    @property
+    def head_name(self) -> str:
+        """What a person calls the newest state."""
+        return "HEAD"
+
+    @property
+    def empty_head(self) -> str:
+        """What is so where ``head`` is None."""
+        return "HEAD has no commit"
+
+    @property
+    def top(self) -> Path:
+        """The folder that nothing of ours may be written to: the whole work tree."""
+        return self.repository
 
     def head(self) -> str | None:
         """Return the commit that HEAD names; None on a branch that has no commit yet.

@@ -161,6 +161,17 @@ def grant_reader(conninfo: str, schema: str) -> str | None:
         return _narrow_public(connection)
 
 
+def drop_schema(conninfo: str, schema: str) -> None:
+    """Drop a source set's schema with all that is in it, if it is there.
+
+    Raises:
+        StoreUnavailable: The server does not answer.
+        StoreError: It refuses.
+    """
+    with _connected(conninfo) as connection:
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+
+
 def ensure_database(conninfo: str, name: str) -> bool:
     """Create a database if it is missing; callers may run at once.
 

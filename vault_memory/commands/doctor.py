@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from vault_memory.adapters import migrations, server
-from vault_memory.adapters.git import GitVault, git_version
+from vault_memory.adapters.git import git_version
 from vault_memory.adapters.inspection import Inspection
 from vault_memory.commands.daemon import daemon_state
 from vault_memory.commands.place import database_place
@@ -23,6 +23,7 @@ from vault_memory.errors import StoreError, VaultError, VaultMemoryError
 from vault_memory.ingest.database import Database, open_database, open_store
 from vault_memory.ingest.keys import load_key
 from vault_memory.ingest.rules import rules_at
+from vault_memory.ingest.source import open_source
 from vault_memory.notes.model import EntryKind
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vault_memory.adapters.store_records import SyncState
+    from vault_memory.ingest.source import Source
     from vault_memory.settings import Settings
 
 Level = Literal["ok", "warning", "problem"]
@@ -159,7 +161,7 @@ def diagnose(settings: Settings, *, online: bool = False, repair: bool = False) 
     return diagnosis
 
 
-def _rule_checks(settings: Settings, vault: GitVault) -> Iterator[Check]:
+def _rule_checks(settings: Settings, vault: Source) -> Iterator[Check]:
     try:
         rules = rules_at(vault, vault.head(), settings.scan)
     except VaultMemoryError as error:
@@ -172,7 +174,7 @@ def _rule_checks(settings: Settings, vault: GitVault) -> Iterator[Check]:
         yield Check("exclusion rules", "ok", f"{len(rules.ignore_lines)} lines of the vault, all read")
 
 
-def compare(settings: Settings, vault: GitVault, database: Database) -> Difference:
+def compare(settings: Settings, vault: Source, database: Database) -> Difference:
     """Hold the rows of the store against the tree of HEAD, file by file.
 
     Raises:
@@ -277,10 +279,10 @@ def _guarded(name: str, look: Callable[[], Check], mend: str = "") -> Iterator[C
         yield Check(name, "problem", str(error), mend)
 
 
-def _vault_checks(settings: Settings, checks: list[Check]) -> GitVault | None:
+def _vault_checks(settings: Settings, checks: list[Check]) -> Source | None:
     checks.extend(_guarded("git", lambda: Check("git", "ok", git_version()), "install git 2.38 or newer"))
     try:
-        vault = GitVault.open(settings.require_vault())
+        vault = open_source(settings)
         checks.append(Check("vault", "ok", str(vault.path)))
     except VaultMemoryError as error:
         checks.append(Check("vault", "problem", str(error), "vault-memory init /path/to/vault"))
@@ -300,13 +302,13 @@ def _vault_checks(settings: Settings, checks: list[Check]) -> GitVault | None:
     return vault
 
 
-def _file_checks(settings: Settings, checks: list[Check], vault: GitVault | None) -> None:
+def _file_checks(settings: Settings, checks: list[Check], vault: Source | None) -> None:
     config = settings.config_file
     if not config.exists():
         checks.append(Check("config", "warning", f"{config}: none; the environment decides", "vault-memory init"))
     elif _open_to_others(config):
         checks.append(Check("config", "problem", f"{config}: others may read it", f"chmod 600 {config}"))
-    elif vault is not None and config.resolve().is_relative_to(vault.repository):
+    elif vault is not None and config.resolve().is_relative_to(vault.top):
         checks.append(Check("config", "problem", f"{config}: inside the vault", "move it out, set VAULT_MEMORY_CONFIG"))
     else:
         checks.append(Check("config", "ok", str(config)))
@@ -441,7 +443,7 @@ def _dagster_checks(settings: Settings, checks: list[Check], database: Database)
         checks.append(Check("daemon", "warning", "none: nothing follows the vault's commits by itself", mend))
 
 
-def _store_checks(vault: GitVault, state: SyncState, found: Difference) -> Iterator[Check]:
+def _store_checks(vault: Source, state: SyncState, found: Difference) -> Iterator[Check]:
     head = vault.head()
     behind = state.commit != head
     if behind:

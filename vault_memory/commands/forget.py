@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import FORGOTTEN
 from vault_memory.adapters.store_records import NoteState
 from vault_memory.errors import QueryError
 from vault_memory.ingest.database import open_store
 from vault_memory.ingest.keys import load_key
+from vault_memory.ingest.source import open_source
 from vault_memory.notes.model import NoteStatus
 from vault_memory.notes.paths import NotePath
 
@@ -48,7 +48,7 @@ def forget(settings: Settings, source: str) -> Forgotten:
         VaultMemoryError: Vault or database cannot be used.
     """
     note_id = NotePath.from_text(source).id
-    vault = GitVault.open(settings.require_vault())
+    vault = open_source(settings)
     head = vault.head()
     blob_id = vault.tracked_blobs(head, [note_id]).get(note_id) if head else None
     store = open_store(settings)

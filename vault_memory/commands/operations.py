@@ -172,6 +172,8 @@ def install_hook(*, vault: str | None, force: bool) -> None:
     from vault_memory.commands import hooks  # noqa: PLC0415 - only here
 
     def act(settings: Settings) -> int:
+        if settings.kind == "directory":
+            return _has_no_hooks(settings)
         done = hooks.install(settings, force=force)
         _print_hooks(done.hooks)
         _warn_of_missing(done.missing)
@@ -188,10 +190,17 @@ def uninstall_hook(*, vault: str | None, force: bool) -> None:
     from vault_memory.commands import hooks  # noqa: PLC0415 - only here
 
     def act(settings: Settings) -> int:
+        if settings.kind == "directory":
+            return _has_no_hooks(settings)
         _print_hooks(hooks.uninstall(settings, force=force))
         return 0
 
     choosing.for_each(vault, act)
+
+
+def _has_no_hooks(settings: Settings) -> int:
+    click.echo(f"left alone {settings.vault} (a plain folder has no commits; 'vault-memory up' watches it)")
+    return 0
 
 
 def _print_hooks(results: Iterable[HookResult]) -> None:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from vault_memory.adapters.git import GitVault, git_version
+from vault_memory.adapters.git import git_version
+from vault_memory.ingest.source import open_source
 from vault_memory.commands.place import database_place
 from vault_memory.commands.roots import RootReport, examine, looks_like_obsidian
 from vault_memory.errors import ConfigError
@@ -27,6 +28,7 @@ from vault_memory.ingest.keys import load_key
 from vault_memory.ingest.sync import Synchronizer
 
 if TYPE_CHECKING:
+    from vault_memory.ingest.source import Source
     from collections.abc import Mapping, Sequence
 
     from vault_memory.settings import Settings
@@ -78,9 +80,9 @@ def set_up(
         VaultMemoryError: The database cannot be used.
     """
     wanted = _in_force(settings, vault=vault, roots=roots, embedder=embedder, api_key_file=api_key_file)
-    opened = GitVault.open(wanted.require_vault())
+    opened = open_source(wanted)
     for name, place in (("the configuration file", wanted.config_file), ("VAULT_MEMORY_HOME", wanted.home)):
-        if place.resolve().is_relative_to(opened.repository):
+        if place.resolve().is_relative_to(opened.top):
             raise ConfigError(f"{name} must lie outside the vault, not at {place}")
     head = opened.head()
     report = examine(opened.tree(head) if head else (), wanted.scan)
@@ -171,7 +173,7 @@ def _default_home() -> Path:
     return settings_module.load({"HOME": str(Path.home())} | {"VAULT_MEMORY_CONFIG": os.devnull}).home
 
 
-def _about_vault(vault: GitVault, head: str | None) -> str:
+def _about_vault(vault: Source, head: str | None) -> str:
     kind = "Obsidian vault, " if looks_like_obsidian(vault.path) else ""
     return f"{vault.path} ({kind}HEAD {head[:12] if head else 'without a commit'})"
 

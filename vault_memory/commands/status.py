@@ -9,12 +9,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vault_memory.adapters.git import GitVault
 from vault_memory.commands.daemon import daemon_state
 from vault_memory.commands.place import database_place
 from vault_memory.commands.roots import examine
 from vault_memory.ingest.database import open_database, open_store
 from vault_memory.ingest.rules import problem_lines, rules_at
+from vault_memory.ingest.source import open_source
 from vault_memory.notes.changes import identified
 from vault_memory.notes.model import NoteStatus
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from vault_memory.adapters.store_records import Counts, Failure, SyncState, Usage
     from vault_memory.commands.daemon import DaemonState
+    from vault_memory.ingest.source import Source
     from vault_memory.settings import Settings
 
 
@@ -134,7 +135,7 @@ def status(settings: Settings) -> Status:
     Raises:
         VaultMemoryError: Vault, database or settings cannot be used.
     """
-    vault = GitVault.open(settings.require_vault())
+    vault = open_source(settings)
     store = open_store(settings)
     try:
         state = store.sync_state()
@@ -166,7 +167,7 @@ def status(settings: Settings) -> Status:
         store.close()
 
 
-def _behind(vault: GitVault, indexed: str | None, head: str | None) -> int | None:
+def _behind(vault: Source, indexed: str | None, head: str | None) -> int | None:
     if indexed == head:
         return 0
     if indexed is None or head is None:

@@ -24,11 +24,11 @@ from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Final
 
 from vault_memory.adapters import running
-from vault_memory.adapters.git import GitVault
 from vault_memory.commands.guard import Guard
 from vault_memory.commands.launching import checkout_root
 from vault_memory.errors import ConfigError, ServerError, VaultMemoryError, WriterBusyError
 from vault_memory.ingest.database import open_database, open_store
+from vault_memory.ingest.source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -96,7 +96,9 @@ def up(vaults: Sequence[Settings], *, port: int, host: str, read_only: bool, wri
         ServerError: A child ended by itself.
         VaultMemoryError: Vault, database or settings cannot be used.
     """
-    paths = [GitVault.open(one.require_vault()).path for one in vaults]
+    followed = [
+        f"{'HEAD of' if source.kind == 'git' else 'the folder'} {source.path}" for source in map(open_source, vaults)
+    ]
     settings = vaults[0]
     url = f"http://{_in_url(host)}:{port}"
     with ExitStack() as stack:
@@ -124,7 +126,7 @@ def up(vaults: Sequence[Settings], *, port: int, host: str, read_only: bool, wri
         if not ready:
             return
         write(f"vault-memory is up: {url} (Ctrl-C ends it)")
-        write(f"following HEAD of {', '.join(map(str, paths))}; logs in {logs}")
+        write(f"following {', '.join(followed)}; logs in {logs}")
         while not stop():
             for child in children:
                 child.check()

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from vault_memory.adapters.embedding import open_embedder
-from vault_memory.adapters.git import GitVault
 from vault_memory.ingest import estimates
 from vault_memory.ingest.allowances import AllowList
 from vault_memory.ingest.keys import KeyedHash
 from vault_memory.ingest.planning import VaultPlan
 from vault_memory.ingest.prepare import Preparer
 from vault_memory.ingest.rules import rules_at
+from vault_memory.ingest.source import open_source
 from vault_memory.notes import changes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def first_look(settings: Settings) -> tuple[VaultPlan, Estimate]:
         ConfigError: The embedder cannot be opened, or a setting is malformed.
         VaultError: The vault cannot be read.
     """
-    vault = GitVault.open(settings.require_vault())
+    vault = open_source(settings)
     head = vault.head()
     rules = rules_at(vault, head, settings.scan)
     tree = vault.tree(head) if head else ()

@@ -23,12 +23,12 @@ from vault_memory.notes.tokens import document_terms
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vault_memory.adapters.git import GitVault
     from vault_memory.adapters.store import Store
     from vault_memory.ingest.batch import Action, Batch, Item, NoteFailure, NoteOutcome
     from vault_memory.ingest.planning import Planner
     from vault_memory.ingest.prepare import Preparer
     from vault_memory.ingest.provider import Provider
+    from vault_memory.ingest.source import Source
     from vault_memory.settings import SyncSettings
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class PersistStep:
         self,
         settings: SyncSettings,
         store: Store,
-        vault: GitVault,
+        vault: Source,
         *,
         planner: Planner,
         preparer: Preparer,

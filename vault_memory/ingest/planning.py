@@ -21,12 +21,12 @@ from vault_memory.notes.paths import NotePath
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from vault_memory.adapters.git import GitVault
     from vault_memory.adapters.store import Store
     from vault_memory.adapters.store_records import Release
     from vault_memory.ingest.allowances import AllowList
     from vault_memory.ingest.keys import KeyedHash
     from vault_memory.ingest.prepare import Preparer
+    from vault_memory.ingest.source import Source
     from vault_memory.notes.changes import ManifestEntry, Plan
     from vault_memory.notes.model import TreeEntry
     from vault_memory.settings import Settings
@@ -94,7 +94,7 @@ class Planner:
         self,
         settings: Settings,
         store: Store,
-        vault: GitVault,
+        vault: Source,
         key: KeyedHash,
         *,
         allowances: AllowList,
@@ -245,14 +245,14 @@ class Planner:
             return
         if plan.commit is None and plan.searchable:
             raise MassDeletionError(
-                f"HEAD has no commit, and {plan.searchable} notes are in memory; "
+                f"{self._vault.empty_head}, and {plan.searchable} notes are in memory; "
                 "if they are to be deleted, run: vault-memory sync --allow-mass-deletion"
             )
         limit = self._settings.sync.max_deleted_share
         if plan.searchable >= _GUARDED_NOTES and plan.deletion_share > limit:
             raise MassDeletionError(
-                f"HEAD lacks {plan.deletion_share:.0%} of the {plan.searchable} notes in memory (limit {limit:.0%}); "
-                "if that is meant, run: vault-memory sync --allow-mass-deletion"
+                f"{self._vault.head_name} lacks {plan.deletion_share:.0%} of the {plan.searchable} notes in memory "
+                f"(limit {limit:.0%}); if that is meant, run: vault-memory sync --allow-mass-deletion"
             )
 
 

@@ -20,8 +20,8 @@ from vault_memory.notes.paths import NotePath
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from vault_memory.adapters.git import GitVault
     from vault_memory.ingest.allowances import Allowance, AllowList
+    from vault_memory.ingest.source import Source
     from vault_memory.notes.exclusion import Ruleset
     from vault_memory.notes.model import Chunk, Finding
 
@@ -97,7 +97,7 @@ class Preparer:
         make_judge: Makes what judges notes.
     """
 
-    def __init__(self, vault: GitVault, allowances: AllowList, make_judge: MakeJudge = Screener) -> None:
+    def __init__(self, vault: Source, allowances: AllowList, make_judge: MakeJudge = Screener) -> None:
         self._vault = vault
         self._allowances = allowances
         self._make_judge = make_judge

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vault_memory.adapters.embedding import Embedder, EmbedText
-    from vault_memory.adapters.git import GitVault
     from vault_memory.adapters.store import Store
     from vault_memory.adapters.store_records import SyncState
     from vault_memory.errors import VaultMemoryError
     from vault_memory.ingest.keys import KeyedHash
     from vault_memory.ingest.prepare import PreparedNote
+    from vault_memory.ingest.source import Source
     from vault_memory.settings import EmbedderName, Settings
 
 
@@ -56,7 +56,7 @@ class Provider:
         spent: What this process has asked for so far.
     """
 
-    def __init__(self, settings: Settings, store: Store, vault: GitVault, key: KeyedHash) -> None:
+    def __init__(self, settings: Settings, store: Store, vault: Source, key: KeyedHash) -> None:
         """Take over open parts; ``open`` looks for the embedder."""
         self.embedder: Embedder | None = None
         self.error: ConfigError | None = None

@@ -13,7 +13,7 @@ from vault_memory.notes.exclusion import Ruleset, compile_ruleset
 from vault_memory.notes.patterns import read_ignore_file
 
 if TYPE_CHECKING:
-    from vault_memory.adapters.git import GitVault
+    from vault_memory.ingest.source import Source
     from vault_memory.settings import ScanSettings
 
 
@@ -24,7 +24,7 @@ class HeldByRules(ScanError, Retryable):
         super().__init__(f"waits until a rule that cannot be read is mended: {'; '.join(map(str, rules.holding))}")
 
 
-def rules_at(vault: GitVault, commit: str | None, scan: ScanSettings) -> Ruleset:
+def rules_at(vault: Source, commit: str | None, scan: ScanSettings) -> Ruleset:
     """Compile the rules of a commit; what is wrong with them stands in their ``problems``.
 
     Raises:

@@ -34,6 +34,7 @@ from vault_memory.ingest.prepare import PreparedNote, Preparer, Refused, Unreada
 from vault_memory.ingest.provider import Provider
 from vault_memory.ingest.rules import HeldByRules, problem_lines
 from vault_memory.ingest.screening import Screener
+from vault_memory.ingest.source import open_source
 from vault_memory.ingest.withdrawing import Withdrawer
 from vault_memory.notes.model import NoteStatus
 from vault_memory.notes.paths import one_line
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from vault_memory.ingest.model_change import Rebuilt
     from vault_memory.ingest.planning import VaultPlan
     from vault_memory.ingest.prepare import MakeJudge
+    from vault_memory.ingest.source import Source
     from vault_memory.notes.exclusion import Ruleset
     from vault_memory.settings import Settings
 
@@ -89,7 +91,7 @@ class Synchronizer:
         self,
         settings: Settings,
         store: Store,
-        vault: GitVault,
+        vault: Source,
         key: KeyedHash,
         *,
         make_judge: MakeJudge = Screener,
@@ -133,10 +135,10 @@ class Synchronizer:
 
         Raises:
             ConfigError: A setting contradicts what is recorded (another vault or key).
-            VaultError: The vault is no git repository.
+            VaultError: The vault cannot be read, or is not of the kind that the settings say.
             StoreError: The database is out of reach or of another version.
         """
-        vault = GitVault.open(settings.require_vault())
+        vault = open_source(settings)
         with ExitStack() as cleanup:
             store = open_store(settings)
             cleanup.callback(store.close)
@@ -408,7 +410,7 @@ class Synchronizer:
         )
 
 
-def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings: Settings, *, is_empty: bool) -> None:
+def _check_identity(state: SyncState, vault: Source, key: KeyedHash, settings: Settings, *, is_empty: bool) -> None:
     if state.key_fingerprint is not None and state.key_fingerprint != key.fingerprint:
         raise ConfigError(
             f"{settings.hmac_key_file}: not the key that this database was made with; restore the old one"
@@ -427,8 +429,10 @@ def _check_identity(state: SyncState, vault: GitVault, key: KeyedHash, settings:
         )
 
 
-def _is_another_part(recorded: str, vault: GitVault) -> bool:
+def _is_another_part(recorded: str, vault: Source) -> bool:
     """Whether the recorded vault is still there as another folder of the same repository: its commits prove nothing."""
+    if not isinstance(vault, GitVault):
+        return False
     try:
         before = GitVault.open(Path(recorded))
         return before.prefix != vault.prefix and before.common_directory() == vault.common_directory()

@@ -27,7 +27,7 @@ ForgetReason: TypeAlias = Literal["deleted"] | ExclusionReason | SkipReason
 
 _TRACED_STATUSES: Final = frozenset({NoteStatus.INDEXED, NoteStatus.QUARANTINED, NoteStatus.FAILED})
 _HASHED_STATUSES: Final = frozenset({NoteStatus.QUARANTINED, NoteStatus.EXCLUDED})
-_SKIPPED_KINDS: Final = {EntryKind.SYMLINK: SkipReason.SYMLINK, EntryKind.SUBMODULE: SkipReason.SUBMODULE}
+_SKIPPED_KINDS: Final = {kind: SkipReason(kind.value) for kind in EntryKind if kind is not EntryKind.FILE}
 
 
 class PathRules(Protocol):

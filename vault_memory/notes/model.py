@@ -28,6 +28,8 @@ class EntryKind(StrEnum):
     FILE = "file"
     SYMLINK = "symlink"
     SUBMODULE = "submodule"
+    HARD_LINK = "hard_link"
+    SPECIAL = "special"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class TreeEntry:
     Attributes:
         path: Identity and original bytes of the name.
         blob_id: Hexadecimal object id (SHA-1 or SHA-256 repositories) of the content.
-        kind: File, symlink or submodule; only files are ever read.
+        kind: What it is; only files are ever read. A folder on disk may hold what no repository does: hard links,
+            and pipes, sockets and devices (``special``).
     """
 
     path: NotePath
@@ -98,6 +101,8 @@ class SkipReason(StrEnum):
 
     SYMLINK = "symlink"
     SUBMODULE = "submodule"
+    HARD_LINK = "hard_link"
+    SPECIAL = "special"
     NAME_COLLISION = "name_collision"
 
 

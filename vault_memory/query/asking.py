@@ -153,5 +153,5 @@ def vault_notices(commit: str | None, view: verify.VaultView) -> Iterator[str]:
     shown = commit[:12] if commit else None
     if view.head is not None and view.head != commit:
         yield f"the index is behind HEAD: it shows {shown or 'no commit'}, HEAD is {view.head[:12]}"
-    elif view.head is None and shown:
+    elif view.head is None and shown and not view.is_folder:
         yield f"as of commit {shown}"
