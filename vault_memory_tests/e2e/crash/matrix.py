@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -39,8 +40,8 @@ SCHEMA: Final = "vault_memory"
 RECOVERY_SECONDS: Final = 30.0
 TOKEN: Final = "ghp" + "_" + "Ab3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3bC6"
 _DATABASES: Final = ("vault_memory", "dagster")
-_CONTEXT: Final = multiprocessing.get_context("forkserver")  # of a clean process, with what takes long imported
-_CONTEXT.set_forkserver_preload(
+CONTEXT: Final = multiprocessing.get_context("forkserver")  # of a clean process, with what takes long imported
+CONTEXT.set_forkserver_preload(
     [
         "vault_memory.cli",
         "vault_memory.commands.sync",
@@ -154,13 +155,8 @@ class Ground:
     def sync(self, chosen: int = 0, victim: Victim = "sync", log: Path | None = None) -> int:
         """Run ``vault-memory sync`` in a fresh process; returns its exit status, negative if it was killed."""
         self.cases += 1
-        process = _CONTEXT.Process(
-            target=_sync, args=(self.environment, str(self.folder / "sync.log"), chosen, victim, log, self.info)
-        )
-        process.start()
-        process.join(60)
-        assert process.exitcode is not None, "the sync does not end"
-        return process.exitcode
+        log_file = self.folder / "sync.log"
+        return sync_process(self.environment, log_file, chosen=chosen, victim=victim, log=log, info=self.info)[0]
 
     def said(self) -> str:
         """Return what the last sync printed."""
@@ -205,7 +201,7 @@ class Outcome:
 def case(ground: Ground, number: int, victim: Victim) -> Outcome:
     """Kill somebody at a step of a sync, run the next sync, and compare with a rebuild."""
     ground.set_back()
-    with reading(_CONTEXT, ground.environment, ground.dsn, ground.expected) as seen:
+    with reading(CONTEXT, ground.environment, ground.dsn, ground.expected) as seen:
         killed = ground.sync(number, victim)
         died = time.monotonic()
         first = ground.said()
@@ -219,8 +215,30 @@ def case(ground: Ground, number: int, victim: Victim) -> Outcome:
     return Outcome(killed, healed, seconds, [*wrong, *seen.wrong], ground.bought_twice(), seen)
 
 
+def sync_process(
+    environment: dict[str, str],
+    output: Path,
+    *,
+    chosen: int = 0,
+    victim: Victim = "sync",
+    log: Path | None = None,
+    info: server.ServerInfo | None = None,
+) -> tuple[int, str]:
+    """Run ``vault-memory sync`` in a fresh process; returns its exit status, negative if killed, and what it said."""
+    process = CONTEXT.Process(target=_sync, args=(environment, str(output), chosen, victim, log, info))
+    process.start()
+    process.join(90)
+    assert process.exitcode is not None, "the sync does not end"
+    return process.exitcode, output.read_text(encoding="utf-8", errors="replace")
+
+
 def _sync(
-    environment: dict[str, str], output: str, chosen: int, victim: Victim, log: Path | None, info: server.ServerInfo
+    environment: dict[str, str],
+    output: str,
+    chosen: int,
+    victim: Victim,
+    log: Path | None,
+    info: server.ServerInfo | None,
 ) -> None:
     """Be the process of a sync."""
     os.environ.clear()
@@ -228,7 +246,7 @@ def _sync(
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    act = points.kill_self if victim == "sync" else (lambda: kill_database(info, victim))
+    act = points.kill_self if info is None or victim == "sync" else partial(kill_database, info, victim)
     if chosen or log is not None:
         points.arm(points.Points(chosen, act, log))
     sys.argv = ["vault-memory", "sync", "--json", "--wait", "20"]

@@ -94,10 +94,11 @@ def name_of(statement: object) -> str | None:
     return f"{' '.join(written[1].split()).lower()} {(written[2] or '').strip('(;')}".strip() if written else None
 
 
-def arm(points: Points) -> None:
-    """Count this process' steps from now on: our own writes, Dagster's, and requests to the provider."""
+def arm(points: Points, *, dagster: bool = True) -> None:
+    """Count this process' steps from now on: our own writes, Dagster's if wanted, and requests to the provider."""
     _arm_psycopg(points)
-    _arm_dagster(points)
+    if dagster:
+        _arm_dagster(points)
     send = httpx2.AsyncHTTPTransport.handle_async_request
 
     async def handle_async_request(self: Any, request: Any) -> Any:
