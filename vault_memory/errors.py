@@ -17,7 +17,8 @@
     │   └── EmbeddingAnswerError     (retryable) the answer is short, mis-sized, not finite or not JSON
     ├── ServerError                  the embedded PostgreSQL cannot be started or stopped
     ├── StoreError                   the database refused a statement (sqlstate and constraint only)
-    │   ├── StoreUnavailable         (retryable) no connection
+    │   ├── StoreUnavailable         (retryable) no connection, or no room to write
+    │   ├── StoreConflict            (retryable) another transaction was in the way
     │   ├── MigrationError           the schema is newer, changed or unknown
     │   └── WriterBusyError          (retryable) another writer holds this vault
     └── QueryError                   the question cannot be answered (exit status 2: usage)
@@ -120,7 +121,11 @@ class StoreError(VaultMemoryError):
 
 
 class StoreUnavailable(StoreError, Retryable):
-    """There is no connection to the database."""
+    """There is no connection to the database, or it cannot write for now: a full disk, a read-only one."""
+
+
+class StoreConflict(StoreError, Retryable):
+    """Another transaction was in the way: a deadlock, a serialization failure, a lock that did not come."""
 
 
 class MigrationError(StoreError):

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from vault_memory.errors import StoreError, StoreUnavailable
+from vault_memory.errors import StoreConflict, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-_UNAVAILABLE: Final = ("08", "57P", "53")  # connection exceptions, server going down, out of resources
+# Connection exceptions, server going down, out of resources (a full disk), errors of the file system; and a database
+# that is read-only for now, as a standby is or one whose owner has stopped all writing.
+_UNAVAILABLE: Final = ("08", "57P", "53", "58", "25006")
+_CONFLICT: Final = ("40", "55P03")  # deadlock, serialization failure, a lock that did not come in time
 
 
 @contextmanager
@@ -23,7 +26,8 @@ def translated() -> Generator[None]:
     """Turn database errors into ours, without the row that PostgreSQL likes to print.
 
     Raises:
-        StoreUnavailable: There is no connection, or the server is going down.
+        StoreUnavailable: There is no connection, or the server is going down or cannot write.
+        StoreConflict: Another transaction was in the way.
         StoreError: The statement was refused.
     """
     try:
@@ -38,6 +42,8 @@ def translated() -> Generator[None]:
         facts = f"sqlstate {state or 'none'}" + (f", constraint {constraint}" if constraint else "")
         if state is not None and state.startswith(_UNAVAILABLE):
             raise StoreUnavailable(f"the database went away ({facts}); try again") from None
+        if state is not None and state.startswith(_CONFLICT):
+            raise StoreConflict(f"another transaction was in the way ({facts}); try again") from None
         if state is not None and state.startswith(("28", "3D")):
             raise StoreError(
                 f"the database refuses the login or does not exist ({facts}); check VAULT_MEMORY_DSN"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
 import psycopg
 from psycopg import sql
 
+from vault_memory.adapters.connecting import when_up
 from vault_memory.adapters.database_errors import translated
 from vault_memory.adapters.server import reader_role
 
@@ -85,7 +86,7 @@ class Inspection:
             StoreUnavailable: The server does not answer or refuses the login.
         """
         with translated():
-            connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=10)
+            connection = when_up(lambda: psycopg.connect(conninfo, autocommit=True, connect_timeout=10))
             connection.execute(sql.SQL("SET search_path = {}, public").format(sql.Identifier(schema)))
         try:
             yield cls(connection, schema)

@@ -20,6 +20,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict
 
+from vault_memory.adapters.connecting import when_up
 from vault_memory.adapters.server import reader_role
 from vault_memory.adapters.sqlfiles import query, sql_directory
 from vault_memory.errors import MigrationError, StoreError, StoreUnavailable
@@ -319,7 +320,9 @@ def _connected(conninfo: str) -> Generator[Connection]:
     """Connect in autocommit; every error of the driver becomes one of ours, without the statement or a row."""
     place = _place(conninfo)
     try:
-        connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=10, application_name="vault-memory")
+        connection = when_up(
+            lambda: psycopg.connect(conninfo, autocommit=True, connect_timeout=10, application_name="vault-memory")
+        )
     except psycopg.Error as error:
         raise StoreUnavailable(f"no connection to PostgreSQL at {place}: {_why_not(error)}") from None
     with contextlib.closing(connection):

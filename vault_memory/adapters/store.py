@@ -12,24 +12,26 @@ import logging
 import time
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, LiteralString, Self
+from typing import TYPE_CHECKING, Final, LiteralString, Self, TypeVar
 
 import psycopg
 from pgvector import SparseVector, Vector
 from pgvector.psycopg import register_vector
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, namedtuple_row, scalar_row
 from psycopg.types.json import Jsonb
 
 from vault_memory.adapters import store_statements as statements
+from vault_memory.adapters.connecting import when_up
 from vault_memory.adapters.database_errors import translated
 from vault_memory.adapters.store_records import AuditLine, Counts, Failure, Release, SyncState, Usage
-from vault_memory.errors import StoreError, WriterBusyError
+from vault_memory.errors import StoreConflict, StoreError, WriterBusyError
 from vault_memory.notes.changes import ManifestEntry
 from vault_memory.notes.model import NoteStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from vault_memory.adapters.store_records import NoteRow, NoteState, Sent
@@ -41,7 +43,11 @@ STORED_DIMENSIONS: Final = 1536
 FORGOTTEN: Final = "forgotten"
 """The reason of a note that its owner had taken out by hand."""
 _LOCK_POLL_SECONDS: Final = 0.1
+_CONFLICT_TRIES: Final = 5
+_CONFLICT_PAUSE_SECONDS: Final = 0.05
 _LOCK_SPACE: Final = 0x564D  # "VM", so that other programs' advisory locks on the same database stay apart
+
+Result = TypeVar("Result")
 
 
 class Store:
@@ -62,8 +68,10 @@ class Store:
             StoreError: The schema or the vector extension is missing.
         """
         with translated():
-            connection = psycopg.connect(
-                conninfo, autocommit=True, application_name=application_name, connect_timeout=10
+            connection = when_up(
+                lambda: psycopg.connect(
+                    conninfo, autocommit=True, application_name=application_name, connect_timeout=10
+                )
             )
             try:
                 connection.execute(
@@ -85,11 +93,36 @@ class Store:
         """Run the statements of a block as one transaction.
 
         Raises:
+            StoreConflict: Another transaction was in the way; nothing of the block was kept.
             StoreError: A statement was refused; nothing of the block was kept.
             StoreUnavailable: The connection is gone.
         """
         with translated(), self._connection.transaction():
             yield
+
+    def transact(self, work: Callable[[], Result]) -> Result:
+        """Run ``work`` as one transaction, and once more from its start if another transaction got in its way.
+
+        All that we write takes its locks in one order (the note's rows, the term counts by number, the stage, the
+        manifest, the audit), so only other people's transactions, as of a backup or by hand, can cross ours.
+
+        Args:
+            work: Statements of this store; repeated, so it must not change anything else.
+
+        Raises:
+            StoreConflict: Each try met another transaction.
+            StoreError: A statement was refused; nothing was kept.
+        """
+        tries = 1 if self._connection.info.transaction_status is not TransactionStatus.IDLE else _CONFLICT_TRIES
+        for attempt in range(1, tries):
+            try:
+                with self.transaction():
+                    return work()
+            except StoreConflict as error:
+                log.warning("try %d of %d: %s", attempt, tries, error)
+                time.sleep(_CONFLICT_PAUSE_SECONDS * attempt)
+        with self.transaction():
+            return work()
 
     # -- the single writer -------------------------------------------------------------------------------------
 

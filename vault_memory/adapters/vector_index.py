@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from vault_memory.adapters.connecting import when_up
 from vault_memory.adapters.database_errors import translated
 from vault_memory.adapters.sqlfiles import SEARCH_SETTINGS, query
 from vault_memory.errors import ConfigError, StoreError
@@ -87,8 +88,10 @@ class VectorIndex:
             StoreError: A statement was refused.
         """
         with translated():
-            connection = psycopg.connect(
-                conninfo, autocommit=True, application_name="vault-memory-index", connect_timeout=10
+            connection = when_up(
+                lambda: psycopg.connect(
+                    conninfo, autocommit=True, application_name="vault-memory-index", connect_timeout=10
+                )
             )
         with translated(), connection:
             connection.execute(sql.SQL("SET search_path = {}, public").format(sql.Identifier(schema)), prepare=False)

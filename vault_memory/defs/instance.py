@@ -37,6 +37,7 @@ from vault_memory.defs.storage import (
     keep_connections,
     limit_pool,
     storage_url,
+    translated,
     upgrade,
 )
 from vault_memory.errors import WriterBusyError
@@ -81,7 +82,7 @@ def open_instance(settings: Settings, dsn: str) -> Generator[dg.DagsterInstance]
         ConfigError: The DSN cannot be read.
     """
     bootstrap(settings, dsn)
-    with dg.DagsterInstance.from_config(str(settings.dagster_home)) as instance:
+    with translated(), dg.DagsterInstance.from_config(str(settings.dagster_home)) as instance:
         keep_connections(instance)
         yield instance
 
@@ -102,7 +103,7 @@ def bootstrap(settings: Settings, dsn: str) -> None:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ["DAGSTER_HOME"] = str(home)
     os.environ[DSN_VARIABLE] = storage_url(dsn)
-    with _one_at_a_time(home / ".bootstrap.lock"):
+    with _one_at_a_time(home / ".bootstrap.lock"), translated():
         write_configuration(home)
         ensure_database(dsn)
         with dg.DagsterInstance.from_config(str(home)) as instance:  # makes the tables of a new database

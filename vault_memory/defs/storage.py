@@ -4,15 +4,19 @@ Belongs here: what has to be so in the database before Dagster runs well. Does n
 (``adapters.migrations``); the two may share a server, never a database.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 import dagster as dg
 import psycopg
+from dagster_postgres.utils import DagsterPostgresException
 from psycopg import conninfo
 from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from vault_memory.adapters import migrations
+from vault_memory.adapters.connecting import when_up
 from vault_memory.errors import ConfigError, StoreUnavailable
 
 DSN_VARIABLE: Final = "VAULT_MEMORY_DAGSTER_DSN"
@@ -51,6 +55,23 @@ def _text(url: URL) -> str:
     return url.render_as_string(hide_password=False)
 
 
+@contextmanager
+def translated() -> Generator[None]:
+    """Turn errors of Dagster's storage into ours: theirs repeat the statement with its values, a page long.
+
+    Raises:
+        StoreUnavailable: The storage went away or cannot write; what memory holds is not touched by that.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        code = getattr(error.orig, "pgcode", None)
+        facts = f"{type(error.orig).__name__}{f', sqlstate {code}' if code else ''}"
+        raise StoreUnavailable(f"Dagster's database went away or refused a statement ({facts}); try again") from None
+    except DagsterPostgresException:
+        raise StoreUnavailable("Dagster's database does not answer; try again") from None
+
+
 def ensure_database(dsn: str) -> None:
     """Make the database if the server has none of that name.
 
@@ -61,7 +82,7 @@ def ensure_database(dsn: str) -> None:
     """
     url = _url(dsn).set(drivername="postgresql")
     try:
-        psycopg.connect(_text(url)).close()
+        when_up(lambda: psycopg.connect(_text(url), connect_timeout=10)).close()
     except psycopg.OperationalError:  # it has no sqlstate for "no such database": so try
         name = url.database or ""
         if not migrations.ensure_database(_text(url.set(database="postgres")), name):

@@ -124,7 +124,8 @@ class PersistStep:
         if not isinstance(prepared, PreparedNote):
             raise VerdictChanged("the scanner changed its mind about this note; the next try looks again")
         note, document = prepared.note, prepared.note.document
-        with self._store.transaction():
+
+        def write() -> bool:
             vectors = self._store.vectors(item.hashes, model, dimensions)
             missing = sum(text_hash not in vectors for text_hash in item.hashes)
             if missing:
@@ -169,7 +170,9 @@ class PersistStep:
                     reason=", ".join(document.warnings) or None,
                 )
             )
-            released = self._store.close_audit(item.note_id, "released")
+            return self._store.close_audit(item.note_id, "released")
+
+        released = self._store.transact(write)
         return replace(item, action=_written_action(item, released=released))
 
     def _record_failure(self, item: Item, failure: NoteFailure, batch: Batch) -> None:

@@ -10,6 +10,7 @@ import logging
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -89,15 +90,18 @@ class Withdrawer:
         for note_id, content, verdict in self._preparer.judge_stored(stored, rules, many=judge_all):
             if verdict is not None:
                 doomed[note_id] = (verdict, self._key.tag(content.encode()))
-        with self._store.transaction():
-            for note_id, (verdict, tag) in doomed.items():
-                # Now, not in the run that follows: it will find no rows that say where they had been sent.
-                if isinstance(verdict, Quarantined):
-                    sent = self._sent(note_id, held_secret=True)
-                    self._store.write_audit(verdict, ruleset_id=rules.id, content_hmac=tag, sent=sent)
+
+        def take_out() -> None:
+            # Now, not in the run that follows: it will find no rows that say where they had been sent.
+            sent = {note_id: self._sent(note_id, held_secret=True) for note_id in doomed}
             self._store.delete_rows([*out, *doomed])
             if is_new:
                 self._store.record_ruleset(rules.id, settled=settled)
+            for note_id, (verdict, tag) in doomed.items():
+                if isinstance(verdict, Quarantined):
+                    self._store.write_audit(verdict, ruleset_id=rules.id, content_hmac=tag, sent=sent[note_id])
+
+        self._store.transact(take_out)
         log.info("ruleset %s in force, %d notes taken out", rules.id, len(out) + len(doomed))
 
     def prune(self, batch: Batch, refused: Sequence[Refused], items: dict[str, Item]) -> None:
@@ -111,15 +115,17 @@ class Withdrawer:
         )
         for item in forgotten:
             started = time.perf_counter()
-            with self._store.transaction():
-                self._store.delete_rows([item.note_id])
-                self._store.drop_states([item.note_id])
-                self._store.close_audit(item.note_id, "deleted")
+            self._store.transact(partial(self._forget, item.note_id))
             taken = (time.perf_counter() - started) * 1000
             items[item.note_id] = replace(item, action="deleted", milliseconds=item.milliseconds + taken)
             log.info("%s: deleted", one_line(item.note_id))
         for one in refused:
             self.refuse(batch, one, items)
+
+    def _forget(self, note_id: str) -> None:
+        self._store.delete_rows([note_id])
+        self._store.drop_states([note_id])
+        self._store.close_audit(note_id, "deleted")
 
     def refuse(self, batch: Batch, one: Refused, items: dict[str, Item]) -> None:
         """Take one note out of memory because of a verdict, and say so in its item and in the audit."""
@@ -133,13 +139,10 @@ class Withdrawer:
         sent: Sent | None = None
         if isinstance(verdict, Quarantined):
             sent = self._sent_before((item.note_id, *item.old_ids), verdict, self._planner.rules(batch.commit))
-        with self._store.transaction():
+
+        def take_out() -> None:
             self._store.delete_rows([item.note_id, *item.old_ids])
             self._store.drop_states(item.old_ids)
-            if isinstance(verdict, Quarantined):
-                self._store.write_audit(verdict, ruleset_id=batch.ruleset_id, content_hmac=one.content_hmac, sent=sent)
-            else:
-                self._store.close_audit(item.note_id, "released")
             self._store.write_state(
                 NoteState(
                     id=item.note_id,
@@ -154,6 +157,12 @@ class Withdrawer:
                     next_retry_at=datetime.now(UTC) + self._settings.retry_after(attempts) if attempts else None,
                 )
             )
+            if isinstance(verdict, Quarantined):
+                self._store.write_audit(verdict, ruleset_id=batch.ruleset_id, content_hmac=one.content_hmac, sent=sent)
+            else:
+                self._store.close_audit(item.note_id, "released")
+
+        self._store.transact(take_out)
         rules = verdict.rules if isinstance(verdict, Quarantined) else (verdict.reason.value,)
         taken = (time.perf_counter() - started) * 1000
         items[item.note_id] = replace(

@@ -43,6 +43,8 @@ def connect(settings: Settings) -> Generator[Connection[DictRow]]:
     from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - see above
     from psycopg.rows import dict_row  # noqa: PLC0415 - see above
 
+    from vault_memory.adapters.connecting import when_up  # noqa: PLC0415 - see above
+
     dsn = settings.query_dsn or settings.dsn or _embedded_dsn(settings)
     try:
         given = conninfo_to_dict(dsn)
@@ -51,13 +53,16 @@ def connect(settings: Settings) -> Generator[Connection[DictRow]]:
             f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_TIMEOUT_MS} "
             + " ".join(f"-c {name}={value}" for name, value in sqlfiles.SEARCH_SETTINGS.items())
         )
-        connection = psycopg.Connection[dict[str, Any]].connect(
-            dsn,
-            autocommit=True,
-            row_factory=dict_row,
-            connect_timeout=int(given.get("connect_timeout") or CONNECT_TIMEOUT_SECONDS),
-            options=options.strip(),
-            application_name="vault-memory-query",
+        connection = when_up(
+            lambda: psycopg.Connection[dict[str, Any]].connect(
+                dsn,
+                autocommit=True,
+                row_factory=dict_row,
+                connect_timeout=int(given.get("connect_timeout") or CONNECT_TIMEOUT_SECONDS),
+                options=options.strip(),
+                application_name="vault-memory-query",
+            ),
+            wait_seconds=CONNECT_TIMEOUT_SECONDS,
         )
     except psycopg.Error as error:
         # libpq's own words can quote the DSN, and with it a password.
