@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vault_memory.agent import transcript
+from vault_memory.agent.sessions import session_name
 from vault_memory.agent.summary import plain, summarise
 from vault_memory.errors import ConfigError
 from vault_memory.notes import secrets
@@ -31,17 +31,9 @@ if TYPE_CHECKING:
 
     from vault_memory.settings import Settings
 
-_SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MARK = re.compile(rb"<!-- vault-memory session=([A-Za-z0-9_-]{1,64}) end=(\d{1,18}) -->")
 _MAX_DAY_BYTES: Final = 900_000
 _MAX_PROJECT_CHARACTERS: Final = 80
-
-
-def session_name(session_id: str) -> str:
-    """Return a session's id if it is a plain word, as it should be; else a hash of it."""
-    if _SESSION.fullmatch(session_id):
-        return session_id
-    return hashlib.sha256(session_id.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def write_down(

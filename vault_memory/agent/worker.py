@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from vault_memory import settings as settings_module
+from vault_memory.agent.sessions import session_name
 from vault_memory.errors import VaultMemoryError
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ def request(settings: Settings, session_id: str, transcript_path: Path, director
     Raises:
         OSError: ``home`` cannot be written to.
     """
-    from vault_memory.agent.journal import session_name  # noqa: PLC0415 - only events that write need it
-
     folder = _folder(settings)
     target = folder / "requests" / f"{session_name(session_id)}.json"
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

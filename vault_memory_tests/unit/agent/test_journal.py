@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vault_memory import settings as settings_module
-from vault_memory.agent import journal, summary, transcript, worker
+from vault_memory.agent import journal, sessions, summary, transcript, worker
 from vault_memory.agent.transcript import Turn
 from vault_memory.notes.markdown import parse
 from vault_memory.settings import Settings
@@ -82,7 +82,7 @@ def test_a_link_in_the_days_place_is_not_followed(settings: Settings, tmp_path: 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "", "x" * 500, "--> <b>", "会"])
 def test_a_sessions_name_is_a_plain_word(name: str) -> None:
     """It names a file and stands in a comment."""
-    assert journal._SESSION.fullmatch(journal.session_name(name))
+    assert sessions._SESSION.fullmatch(sessions.session_name(name))
 
 
 @pytest.mark.parametrize("place", ["asked", "answered", "file", "directory", "split"])
