@@ -141,7 +141,7 @@ def test_a_stopped_database_stays_stopped(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(server, "ensure_running", lambda *_, **__: pytest.fail("started"))
     with pytest.raises(StoreUnavailable, match="not running"):
         hooks.user_prompt({"prompt": "why NATS for billing"}, (settings,))
-    assert "right now" in hooks._status(settings)
+    assert "right now" in hooks._status((settings,))
 
 
 def worker_is_idle(home: Path) -> bool:

@@ -188,7 +188,7 @@ def test_standard_output_is_the_protocols(library, environment):
         "    logging.getLogger('mcp.server').error('a quoted note')\n"
         "    return real(*given)\n"
         "mcp.status = status\n"
-        "mcp.serve(settings.load())\n"
+        "mcp.serve(settings.load_all())\n"
     )
     with serving(environment, [sys.executable, "-c", noisy]) as wire:
         assert 2 == wire.call("status")["structuredContent"]["indexed"]
@@ -207,7 +207,7 @@ def test_an_unexpected_error_says_nothing(library, environment):
         "def status(*given):\n"
         "    raise ValueError('the text of a note')\n"
         "mcp.status = status\n"
-        "mcp.serve(settings.load())\n"
+        "mcp.serve(settings.load_all())\n"
     )
     with serving(environment, [sys.executable, "-c", broken]) as wire:
         answer = wire.call("status")
