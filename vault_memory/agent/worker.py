@@ -1,7 +1,7 @@
 """Writes the journal behind the session's back: at most one process, however many events come.
 
-Belongs here: the requests that hooks leave, the one worker that carries them out. Does not: the entries
-(``journal``), or putting them into memory: a journal in the vault comes with its commit, like every note.
+Belongs here: the requests that hooks leave, the one worker that carries them out, and having the journal put into
+memory. Does not: the entries (``journal``), or what ``vault-memory index`` does: it is a process of its own.
 
 A hook leaves a request, one file a session, and takes the worker's lock. Who gets it starts the worker and hands it the
 lock's descriptor, so that there is no moment in which nobody holds it; who does not get it is done, because the worker
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LOG: Final = "journal.log"
 MAX_SECONDS: Final = 1_800
 """After it a worker takes nothing on any more; the next event starts another one."""
+INDEX_TIMEOUT_SECONDS: Final = 900
+VAULT_NAME: Final = "journal"
 _NICENESS: Final = 10
 _MAX_LOG_BYTES: Final = 200_000
 
@@ -87,23 +89,61 @@ def main() -> None:
     given = int(sys.argv[1]) if sys.argv[1:] and sys.argv[1].isdecimal() else None
     try:
         carry_out(settings_module.load(), given)
-    except (VaultMemoryError, OSError) as error:
+    except (VaultMemoryError, OSError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"vault-memory journal: {_said(error)}\n")
 
 
 def carry_out(settings: Settings, descriptor: int | None = None) -> int:
-    """Write down every session that was requested; return how many entries were written."""
+    """Write down every session that was requested, then index; return how many entries were written."""
     until = time.monotonic() + MAX_SECONDS
     written = 0
     held = descriptor if descriptor is not None else _lock(settings)
     while held is not None:
         try:
-            written += _write_all(settings, until)
+            new = _write_all(settings, until)
+            written += new
+            if new and settings.journal.index:
+                index(settings)
         finally:
             os.close(held)
         # Whoever came while we held the lock has left a request and gone.
         held = _lock(settings) if _requests(settings) and time.monotonic() < until else None
     return written
+
+
+def index(settings: Settings) -> None:
+    """Put the journal into memory; what that says holds paths and counts, and goes to our own output."""
+    wanted = _index_command(settings)
+    if wanted is None:
+        return
+    subprocess.run(
+        # "-P": the folder that a hook runs in is no place to import from.
+        [sys.executable, "-P", "-m", "vault_memory.cli", *wanted],
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.fileno(),
+        stderr=sys.stderr.fileno(),
+        cwd=settings.home,
+        check=False,
+        timeout=INDEX_TIMEOUT_SECONDS,
+    )
+
+
+def _index_command(settings: Settings) -> list[str] | None:
+    """Return what brings the journal into memory; None where nothing should."""
+    from vault_memory.adapters import server  # noqa: PLC0415 - only with a new entry
+
+    vaults = settings_module.load_all()
+    if all(one.vault is None for one in vaults):
+        return None  # nobody has set a memory up: the journal is files alone
+    if settings.dsn is None and server.status(settings.home, settings.pg_user).state != "running":
+        return None  # a hook starts no server; the next entry is indexed with this one
+    folder = settings.journal_folder.resolve()
+    for one in vaults:
+        place = None if one.vault is None else one.vault.resolve()
+        if place is not None and folder.is_relative_to(place):
+            # In a repository it comes into memory with its commit, as all notes do.
+            return ["sync", "--vault", one.name] if one.kind == "directory" else None
+    return ["index", str(folder), *([] if any(one.name == VAULT_NAME for one in vaults) else ["--name", VAULT_NAME])]
 
 
 def _write_all(settings: Settings, until: float) -> int:

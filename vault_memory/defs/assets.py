@@ -32,6 +32,7 @@ from vault_memory.defs.resources import MAX_RUN_WAIT_SECONDS, VaultSession
 from vault_memory.defs.storage import keep_connections
 from vault_memory.errors import VaultMemoryError
 from vault_memory.notes.paths import note_id, partition_key
+from vault_memory.settings import VaultKind
 
 if TYPE_CHECKING:
     from vault_memory.ingest.batch import Batch, NoteOutcome
@@ -229,12 +230,15 @@ def _failure(failed: list["NoteOutcome"], total: int) -> dg.Failure:
     )
 
 
-def build_vault(names: Names) -> dg.AssetSpec:
-    """Return the git repository: outside Dagster, and the sensor tells of its commits."""
+def build_vault(names: Names, kind: VaultKind = "git") -> dg.AssetSpec:
+    """Return the repository or folder: outside Dagster, and the sensor tells of its commits or states."""
+    is_folder = kind == "directory"
     return dg.AssetSpec(
         names.vault,
-        description="The note vault, a git repository. Only committed notes are read.",
-        kinds={"git", "markdown"},
+        description="A plain folder of notes; its files are read as they are."
+        if is_folder
+        else "The note vault, a git repository. Only committed notes are read.",
+        kinds={"directory" if is_folder else "git", "markdown"},
         owners=list(_OWNERS),
         group_name="vault_memory",
     )

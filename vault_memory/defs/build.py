@@ -50,8 +50,9 @@ def build_definitions(
             _source_set(
                 Names.of(one),
                 VaultMemoryResource(vault_name=one.name),
-                poll_seconds,
+                one.sync.folder_poll_seconds if one.kind == "directory" else poll_seconds,
                 tick_seconds,
+                kind=one.kind,
                 with_evaluation=one.eval.questions is not None,
             )
             for one in settings.load_all()
@@ -69,13 +70,19 @@ def build_definitions(
 
 
 def _source_set(
-    names: Names, resource: Any, poll_seconds: float, tick_seconds: float, *, with_evaluation: bool
+    names: Names,
+    resource: Any,
+    poll_seconds: float,
+    tick_seconds: float,
+    *,
+    with_evaluation: bool,
+    kind: settings.VaultKind = "git",
 ) -> dg.Definitions:
     jobs = [build_sync_job(names), build_index_job(names)]
     return dg.Definitions(
-        assets=[build_vault(names), build_notes(names), build_index(names)],
+        assets=[build_vault(names, kind), build_notes(names), build_index(names)],
         asset_checks=[build_index_checks(names), *([build_evaluation_check(names)] if with_evaluation else [])],
         jobs=jobs,
-        sensors=[build_head_sensor(names, jobs, poll_seconds=poll_seconds, tick_seconds=tick_seconds)],
+        sensors=[build_head_sensor(names, jobs, poll_seconds=poll_seconds, tick_seconds=tick_seconds, kind=kind)],
         resources={names.resource: resource},
     )

@@ -1,4 +1,4 @@
-"""The sensor that follows the vault's HEAD.
+"""The sensor that follows the vault's HEAD, or watches a plain folder.
 
 Belongs here: when a run is asked for, and the cursor. Does not: what there is to do (``ingest.sync`` plans).
 
@@ -28,8 +28,9 @@ from vault_memory.defs.partitions import (
     set_postponed_drops,
 )
 from vault_memory.defs.resources import VaultSession
-from vault_memory.errors import StoreUnavailable, VaultMemoryError, WriterBusyError
+from vault_memory.errors import StoreUnavailable, VaultError, VaultMemoryError, WriterBusyError
 from vault_memory.notes.paths import partition_key
+from vault_memory.settings import VaultKind
 
 if TYPE_CHECKING:
     from vault_memory.ingest.planning import VaultPlan
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 # Dagster looks at a sensor every 5 s at best, and ends a tick after 60 s: so wait for a commit inside the tick.
 POLL_SECONDS: Final = 0.15
 TICK_SECONDS: Final = 40.0
+# A program that saves a file, or a copy that puts a hundred there, takes a moment; half of it is not worth a run.
+SETTLE_SECONDS: Final = 1.0
+_MAX_SETTLING_SECONDS: Final = 10.0
 _RECHECK_SECONDS: Final = 5.0
 _LOCK_WAIT_SECONDS: Final = 1.0
 # One failure may be a run that was killed, or whose range was moved: it is made up for at once.
@@ -78,7 +82,11 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class HeadTick:
-    """One evaluation of the sensor."""
+    """One evaluation of the sensor.
+
+    Attributes:
+        settle_seconds: How long a folder has to be at rest before it is taken; 0: it is a repository.
+    """
 
     names: Names
     instance: dg.DagsterInstance
@@ -86,15 +94,25 @@ class HeadTick:
     cursor: Cursor
     poll_seconds: float
     tick_seconds: float
+    settle_seconds: float = 0.0
 
     def evaluate(self) -> dg.SensorResult | dg.SkipReason:
-        """Return what to run; a problem skips the tick and says why, and the next tick starts afresh."""
+        """Return what to run; a problem skips the tick and says why, and the next tick starts afresh.
+
+        Raises:
+            Failure: A plain folder cannot be read. Its owner does not see it as git's would at the next commit, so the
+                tick is shown as failed.
+        """
         try:
             try:
                 return self._evaluate()
             except StoreUnavailable:
                 self.session.close()  # the server may have been restarted since the connection was made
                 return self._evaluate()
+        except VaultError as error:
+            if self.settle_seconds:
+                raise dg.Failure(f"{type(error).__name__}: {error}", allow_retries=False) from None
+            return dg.SkipReason(f"{type(error).__name__}: {error}")
         except VaultMemoryError as error:
             return dg.SkipReason(f"{type(error).__name__}: {error}")
 
@@ -111,6 +129,7 @@ class HeadTick:
                 return dg.SkipReason(f"memory is at HEAD, {head or 'which has no commit yet'}")
             if busy := busy_with(self.instance, self.names):
                 return dg.SkipReason(busy)
+        self._let_settle(synchronizer)
         plan = synchronizer.plan()
         synchronizer.refuse_mass_deletion(plan)
         if plan.note_ids:
@@ -124,12 +143,24 @@ class HeadTick:
         end = time.monotonic() + self.tick_seconds
         while time.monotonic() < end:
             seen = synchronizer.head()
-            recheck = min(end, time.monotonic() + _RECHECK_SECONDS)
-            while time.monotonic() < recheck and synchronizer.head() == seen:
-                time.sleep(self.poll_seconds)
+            recheck = min(end, time.monotonic() + max(_RECHECK_SECONDS, self.poll_seconds))
+            while time.monotonic() < recheck:
+                time.sleep(min(self.poll_seconds, max(0.0, end - time.monotonic())))
+                if synchronizer.head() != seen:
+                    break
             if not synchronizer.is_current():
                 return True
         return False
+
+    def _let_settle(self, synchronizer: "Synchronizer") -> None:
+        """Wait until a folder is at rest; one that never is is taken as it is."""
+        end = time.monotonic() + _MAX_SETTLING_SECONDS
+        seen = synchronizer.head() if self.settle_seconds else None
+        while self.settle_seconds and time.monotonic() < end:
+            time.sleep(self.settle_seconds)
+            before, seen = seen, synchronizer.head()
+            if seen == before:
+                return
 
     def _request_notes(self, plan: "VaultPlan") -> dg.SensorResult:
         note_ids = next(iter(plan.batches(self.session.settings.sync.max_notes_per_run)))
@@ -200,27 +231,36 @@ def build_head_sensor(
     *,
     poll_seconds: float = POLL_SECONDS,
     tick_seconds: float = TICK_SECONDS,
+    kind: VaultKind = "git",
+    settle_seconds: float = SETTLE_SECONDS,
 ) -> dg.SensorDefinition:
     """Return the sensor; it is on from the start.
 
     Args:
         names: Whose HEAD.
         jobs: What it may ask for.
-        poll_seconds: Between two looks at HEAD inside a tick.
-        tick_seconds: How long a tick waits for a commit; 0 looks once.
+        poll_seconds: Between two looks at HEAD, or at the folder, inside a tick.
+        tick_seconds: How long a tick waits for a change; 0 looks once.
+        kind: What is followed.
+        settle_seconds: How long a plain folder has to be at rest before it is taken.
     """
+    is_folder = kind == "directory"
+    what = "Watches the folder" if is_folder else "Follows the vault's HEAD"
 
     @dg.sensor(
         name=names.sensor,
         jobs=jobs,
-        minimum_interval_seconds=1,  # 0 silently means 30
+        # 0 silently means 30. A folder that is looked at less often than a tick lasts is looked at once a tick.
+        minimum_interval_seconds=max(1, int(poll_seconds)) if poll_seconds > tick_seconds > 0 else 1,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={names.resource},
-        description="Follows the vault's HEAD: one run at a time over the notes that differ from what is in memory.",
+        description=f"{what}: one run at a time over the notes that differ from what is in memory.",
     )
     def head_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         session: VaultSession = getattr(context.resources, names.resource)
         cursor = Cursor.read(context.cursor)
-        return HeadTick(names, context.instance, session, cursor, poll_seconds, tick_seconds).evaluate()
+        settle = settle_seconds if is_folder else 0.0
+        tick = HeadTick(names, context.instance, session, cursor, poll_seconds, tick_seconds, settle)
+        return tick.evaluate()
 
     return head_sensor

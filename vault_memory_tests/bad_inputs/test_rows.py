@@ -1,14 +1,21 @@
 """The fifty rows of the list of bad inputs, each by its number: a test of its own, or the tests that hold it.
 
-Rows 31 to 33 (links, pipes and races of folders that are not in git) belong to a feature that is not built:
-``vault-memory index PATH``. Content of a git vault is read from committed objects, so that no file is opened at all.
+Rows 31 to 33 (links, pipes and races) are about folders that are not in git. Content of a git vault is read from committed
+objects, so that no file is opened at all.
 """
 
 import ast
 import base64
 import codecs
+import collections
 import json
+import os
 import random
+import socket
+import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,13 +26,17 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import EmptyWorkspaceTarget
 from dagster_graphql.schema import create_schema
 
+from vault_memory.adapters.beneath import Changed, opened_root, read_file
+from vault_memory.adapters.directory import DirectorySource
 from vault_memory.adapters.git import GitVault
 from vault_memory.adapters.store import Store
 from vault_memory.defs.build import build_definitions
 from vault_memory.defs.partitions import Names
-from vault_memory.errors import QueryError, StoreError
+from vault_memory.errors import BlobError, QueryError, StoreError
 from vault_memory.ingest.sync import Synchronizer
 from vault_memory.notes import secrets
+from vault_memory.notes.model import EntryKind
+from vault_memory.notes.paths import one_line
 from vault_memory.query import search
 from vault_memory.query.context import render
 from vault_memory_tests.fixtures.installation import Installation, walk
@@ -308,12 +319,105 @@ def test_row_31_links_of_a_git_vault_are_never_opened(make_vault: MakeVault, tmp
         (vault.path / f"{name}.md").symlink_to(target)
     vault.commit()
     assert {"symlink"} == {entry.kind.value for entry in GitVault.open(vault.path).tree(vault.head)}
-    assert "rows 31 to 33" in (ROOT.parent / "docs/security.md").read_text(encoding="utf-8")
 
 
-def test_row_32_and_33_have_nothing_to_open() -> None:
-    """The module that would open files of a folder does not exist; whoever writes it writes tests of these rows."""
-    assert not (ROOT.parent / "vault_memory/adapters/directory.py").exists()
+def test_row_31_links_in_a_folder_are_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links to a key, the environment, a device, a folder, themselves: listed by name, never opened, no way in or out."""
+    folder = tmp_path / "folder"
+    (folder / "inside").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret.md").write_text("outside")
+    (folder / "inside/note.md").write_text(NOTE)
+    targets = {"key": "/etc/passwd", "environ": "/proc/self/environ", "zero": "/dev/zero", "loop": "loop.md"}
+    for name, target in targets.items():
+        (folder / f"{name}.md").symlink_to(target)
+    (folder / "escape\x1b[31m.md").symlink_to(tmp_path / "outside/secret.md")
+    for name, target in (("way out", tmp_path / "outside"), ("up", ".."), ("self", "."), ("dir.md", "inside")):
+        (folder / name).symlink_to(target)
+    opened: list[str] = []
+    real = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, *args, **keys: (opened.append(os.fsdecode(path)), real(path, *args, **keys))[1]
+    )
+    source = DirectorySource.open(folder)
+    entries = source.tree(source.head() or "")
+    assert ["inside/note.md"] == [entry.path.id for entry in entries if entry.kind is EntryKind.FILE]
+    assert {*(f"{name}.md" for name in targets), "escape\x1b[31m.md", "dir.md"} == {
+        entry.path.id for entry in entries if entry.kind is EntryKind.SYMLINK
+    }
+    assert {str(folder), "inside", "note.md"} == set(opened)
+    assert one_line("escape\x1b[31m.md").isprintable()
+
+
+def test_row_32_hard_links_pipes_sockets_and_devices_are_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is opened by name; one that takes a note's place between listing and reading neither blocks nor is read."""
+    (tmp_path / "outside.md").write_text("outside")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "note.md").write_text(NOTE)
+    os.link(tmp_path / "outside.md", folder / "hard.md")
+    os.mkfifo(folder / "pipe.md")
+    monkeypatch.chdir(folder)  # the name of a socket is short
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("socket.md")
+    if os.geteuid() == 0:
+        os.mknod(folder / "device.md", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+    source = DirectorySource.open(folder)
+    entries = {entry.path.id: entry for entry in source.tree(source.head() or "")}
+    assert [NOTE.encode()] == [data for _, data in source.read([entries["note.md"].blob_id], 10_000)]
+    kinds = {name: entry.kind for name, entry in entries.items()}
+    assert (EntryKind.FILE, EntryKind.HARD_LINK) == (kinds.pop("note.md"), kinds.pop("hard.md"))
+    assert {EntryKind.SPECIAL} == set(kinds.values())
+
+    started = time.monotonic()
+    for name in ("pipe.md", "socket.md", "hard.md", *(["device.md"] if "device.md" in entries else [])):
+        (folder / name).replace(folder / "note.md")
+        ((_, data),) = source.read([entries["note.md"].blob_id], 10_000)
+        assert isinstance(data, BlobError), name
+    assert started + 5 > time.monotonic()
+
+
+def test_row_33_no_race_leads_out_of_a_folder(tmp_path: Path) -> None:
+    """Another process swaps the note and its folder for links outside, as fast as it can; nothing of outside is read."""
+    for name, text in (("folder/in/note.md", NOTE), ("outside/note.md", "outside")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    swapper = subprocess.Popen([sys.executable, "-c", _SWAPS], cwd=tmp_path, stdout=subprocess.PIPE)
+    try:
+        assert swapper.stdout is not None
+        swapper.stdout.readline()
+        source = DirectorySource.open(tmp_path / "folder")
+        seen: collections.Counter[bytes | None] = collections.Counter()
+        with opened_root(source.path) as root:
+            wanted = {NOTE.encode(), None}
+            until = time.monotonic() + 60  # a busy machine may not let the other process run at once
+            while seen.total() < 60_000 or (wanted - seen.keys() and time.monotonic() < until):
+                try:
+                    seen[read_file(root, b"in/note.md", 10_000)[0]] += 1
+                except Changed:
+                    seen[None] += 1
+        assert swapper.poll() is None
+    finally:
+        swapper.kill()
+        swapper.communicate()
+    assert wanted == set(seen)
+
+
+_SWAPS = """
+import os
+print("ready", flush=True)
+while True:
+    os.symlink("../../outside/note.md", "folder/in/link")
+    os.rename("folder/in/note.md", "folder/in/aside")
+    os.rename("folder/in/link", "folder/in/note.md")
+    os.rename("folder/in/aside", "folder/in/note.md")
+    os.rename("folder/in", "folder/aside")
+    os.symlink("../outside", "folder/in")
+    os.unlink("folder/in")
+    os.rename("folder/aside", "folder/in")
+"""
 
 
 def test_row_33_the_work_tree_is_not_read(make_vault: MakeVault) -> None:

@@ -1,5 +1,6 @@
 """A fact of one session is known in the next: through the journal, end to end."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from vault_memory import settings as settings_module
 from vault_memory_tests.fixtures.installation import Installation
 from vault_memory_tests.fixtures.sessions import SECRET, SESSION, assistant, user, write
 
@@ -39,7 +41,17 @@ def earlier_session(environment: dict[str, str], folder: Path) -> None:
     hook(environment, hook_event_name="SessionEnd", session_id=SESSION, transcript_path=str(path), reason="other")
 
 
-def wait_for(condition: Any, seconds: float = 60) -> None:
+def worker_is_done(home: Path) -> bool:
+    """Whether nobody holds the lock of the one that writes and indexes."""
+    with (home / "agent" / "worker.lock").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
+
+
+def wait_for(condition: Any, seconds: float = 120) -> None:
     """Wait until something holds."""
     until = time.monotonic() + seconds
     while not condition():
@@ -69,3 +81,23 @@ def test_a_journal_in_the_vault_is_recalled_after_its_commit(installation: Insta
     assert 1 == block.count("</retrieved_context>")
     assert '"instruction_like"' in block
     assert SECRET not in block
+
+
+def test_a_journal_of_its_own_is_recalled_at_once(installation: Installation, tmp_path: Path) -> None:
+    """The journal lies in home: the worker indexes it, and the next session knows without anybody's doing."""
+    installation.vault.write("01_Projects/other.md", "# Other\n\nAbout gardens.\n")
+    installation.vault.commit()
+    installation.steps()
+    ask = {"hook_event_name": "UserPromptSubmit", "prompt": QUESTION, "session_id": "another"}
+    assert "" == hook(installation.environment, **ask)
+
+    earlier_session(installation.environment, tmp_path)
+
+    wait_for(lambda: "48 cores" in hook(installation.environment, **ask))
+    block = hook(installation.environment, **ask)
+    assert 1 == block.count("</retrieved_context>")
+    assert '"instruction_like"' in block
+    assert SECRET not in block
+    wait_for(lambda: worker_is_done(installation.settings.home))
+    vaults = {one.name: one for one in settings_module.load_all(installation.environment)}
+    assert ("directory", installation.settings.journal_folder) == (vaults["journal"].kind, vaults["journal"].vault)
