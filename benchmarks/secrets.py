@@ -57,6 +57,8 @@ UNITS = [
     "^[", "^[a]", "[a][", "[a](x?", "a<br>", "<br>\n", "a\u0301", "\u0301", "a\u00a0", "\u00a0", "&nbsp;", "&nbsp;a", "\\u0041", "\U000e0041", "\U000e0151", "$a", "a$b",
     "a~b", "==a", "a%%b%%", "\x1b[", "\x1b]", "密码：\n", "password:\n\n", "password is below:\n", "パスワード", "пароль ", "Passwort ", "clave ", "סיסמה ", 'variable "password" {',
     "snmp ", "key 0 ", "radius key ", "nmcli password ", "jdbc:oracle:thin:a/", "vault s.", "SSWS 00", "sk-lf-", "appid=", "client-key-data: ", "BSA", "sdk-", "IQoJb3JpZ2lu",
+    'a="b";', 'a="b"\n', 'a+="b"\n', "a='b' + ", "a=bc ", "a=$a", 'a="b" $a$a', 'a="b" {a}', 'a="b" a + a', 'a="b" "b" + ', 'join a="b" [a, "b"] ', "join [a, a", "ghp_ a1 ", "ghp_a 1a 1a 1a 1a 1a 1a 1a 1a ",
+    "passphrase: ", "passphrase: tulip walnut ", "口令：春风 ", "api key: a1b2 ", "password: a b ", "password a ", "legal winner. ", "legal Winner ",
 ]  # fmt: skip
 
 

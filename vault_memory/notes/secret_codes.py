@@ -21,11 +21,9 @@ from vault_memory.notes.secret_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_NUMBER: Final = r"(?P<value>\d{3}[ -]\d{3}|\d{3,12})(?![\d\w]|[-/.]\d|[ \t]{0,2}(?:[年月日位个次条天种元号分秒%％页章人台套份款歲岁]|bits?|char|digit|times|days|seconds?|minutes?|hours?|years?|users?|token|[KMG]B))"
+_NUMBER: Final = r"(?P<value>\d{3}[ -]\d{3}|\d{3,12})(?![\d\w]|[-/.]\d|[ \t]{0,2}(?:[年月日位个次条天种元号分秒页章人台套份款歲岁]|[%％](?!%)|bits?|char|digit|times|days|seconds?|minutes?|hours?|years?|users?|token|[KMG]B))"
 _PIN: Final = r"(?:(?<![A-Za-z_#])(?:PIN|Pin[ -]?(?:code|number)|pin[ -](?:code|number)|PUK|CVV2?|CVC2?)(?![A-Za-z_])(?:[ \t]?[码碼])?|(?:取款|支付|锁屏|解锁|开机|门[锁禁]|银行卡|信用卡|保险[箱柜]|行李箱|手机|交易|提款|卡)[ \t]?(?:的)?(?:密[码碼]|PIN)|安全码|解锁码|取件码|門鎖密碼|提款密碼)"
-_PIN_TIE: Final = (
-    r"[\s*_`\"'）)]{0,6}(?:[:：=|]|is|was|是|为|為|改成了?|改为|->|→|[ \t]|(?<=[码碼]))[ \t*_`\"'（(「]{0,6}"
-)
+_PIN_TIE: Final = r"[ ](?:of|for|to|on)[ ][^\n.:=|;,!?]{1,30}?(?:[ ](?:is|was)[ ]|[:=][ ]?)|[\s*_`\"'）)]{0,6}(?:[:：=|]|is|was|是|为|為|改成了?|改为|->|→|[ \t]|(?<=[码碼]))[ \t*_`\"'（(「]{0,6}"
 _CARD_CODE: Final = r"CVV|CVC|安全码"
 _GPIO: Final = r"(?i)gpio|board|header|arduino|connector|pinout|led|vcc|gnd|uart|spi"
 _PIN_STEMS: Final = ("pin", "puk", "cvv", "cvc", "码", "碼", "令", "番号")

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from vault_memory.notes.secret_assembly import is_piece
 from vault_memory.notes.secret_values import (
     compiled,
     is_password,
@@ -29,7 +31,7 @@ _PASSWORD: Final = (
     r"|(?-i:(?<=[a-z])(?:Pass|Pw)(?![a-z]))|contrase[ñn]a|(?<![a-z])senha|mot[ _-]de[ _-]passe|(?<![a-z])mdp(?![a-z])|wachtwoord|парол[ьяею]|palavra[ -]passe|(?<![a-z])clave(?:[ ](?:de[ ](?:acceso|la[ ]wifi)|secreta|wifi))?(?![a-z])|zugangscode|(?:wlan|wifi|wi-fi|netzwerk)[ -]?schl[üu]ssel"
     r"|(?<![a-z])has[łl]o(?![a-z])|[şs]ifre(?:si)?(?![a-z])|(?<![a-z])parola(?![a-z])|l[öo]senord|adgangskode|(?<![a-z])passord|salasana|(?<![a-z])hesl[oa](?![a-z])|jelsz[óo]|m[ậa]t kh[ẩa]u"
     r"|รหัสผ่าน|كلمة[ ](?:المرور|السر)|סיסמ[הא]|पासवर्ड|kata[ ]sandi|κωδικ[όο]ς|गुप्त[ ]शब्द|code[ ](?:secret|d'acc[èe]s)"
-    r"|パスワード|暗証(?:番号)?|合言葉|비밀번호|패스워드|비번|암호|通[关關]密[语語]|密[ \t]{0,4}[码碼]|口[ \t]{0,4}令(?!牌)|暗[ \t]{0,2}[码碼号]|通行[码碼]|(?<=登[录陆])码|开机码|解锁码"
+    r"|パスワード|暗証(?:番号)?|合言葉|비밀번호|패스워드|비번|암호|通[关關]密[语語]|密[ \t]{0,4}[码碼](?:短[语語])?|口[ \t]{0,4}令(?!牌)|暗[ \t]{0,2}[码碼号]|通行[码碼]|(?<=登[录陆])码|开机码|解锁码"
 )
 _SECRET: Final = (
     r"unseal[ _-]?key(?:[ _-]?\d{1,2})?|secret(?:[ _-]?access)?(?:[ _-]?key)?|(?:private|signing|encryption|encrypt|master|shared|pre[ _-]?shared|account|storage|access|service|wallet|deploy|root"
@@ -66,17 +68,18 @@ def is_other_label(text: str, start: int) -> bool:
 
 
 _NOT_AFTER: Final = (
-    r"(?i)(?:[ _-]?(?:hash(?:ed|es|ing)?|file(?:name)?|path|policy|policies|length|len|min|max|ttl|expir\w*|type|url|uri|endpoint|ids?|names?|field|hint|reset|ref(?:erence)?|count|limit|size|usage"
+    r"(?i)(?:[ _-]?(?:hash(?:ed|es|ing)?|file(?:name)?|path|policy|policies|length|len|min|max|ttl|expir\w*|type|url|uri|endpoint|ids?|names?|field|hint|reset(?![ \t]to(?![a-z]))|ref(?:erence)?|count|limit|size|usage"
     r"|manager|strength|encoder|provider|store|rotation|format|regex|pattern|placeholder|input|prompt|version|algorithm|digest|arn|location|dir|header|scopes?|issuer|audience|bucket"
     r"|validat\w*|check\w*|required|enabled|attempts|age|protect\w*|less|ization|ize\w*|is[ei]\w*|s[ _-]?per|budget|confirm\w*|generat\w*|cred|santa|sharing|management|service|engine|window|"
     r"server|ring|chain|board|word|stone|note|point|frame|value[ _-]?pair|press|code|binding|map|event|up|down|pair|space|range|agreement|exchange|vault|lock|for[ _-]?sale|user|host"
     r"|fingerprint|pub|public|text|label|title|description|message|error|invalid|incorrect|class|mode|form|page|screen|view|model|schema|table|column|row|index|list|array|set|dict|type|prefix|suffix|permission|cert\w*|data)\b(?!\w)"
-    r"|[ _-]?(?:Hash|File|Path|Policy|Length|Type|Url|Id|Name|Field|Hint|Reset|Encoder|Manager|Provider|Input)(?-i:(?![a-z]))"
+    r"|[ _-]?(?:Hash|File|Path|Policy|Length|Type|Url|Id|Name|Field|Hint|Reset(?![ \t]to(?![a-z]))|Encoder|Manager|Provider|Input)(?-i:(?![a-z]))"
     r"|izer|iz|ology|word|board|ed\b|ing\b"
     r"|》|学|子|朋克|本(?!身)|算法|体制|强度|长度|策略|规则|管理|保护|重置|找回|错误|箱|输入|框|复杂|加密|哈希|机制|技术|分析|破解|生成|桶|红包|字段|文件|表|泄[露漏]|过期|登[录陆](?!是|为|[:：])"
     r"|库|散列|不少于|至少|最少|由|贴|写|存|放|必须|永远|可以|应该|要求|不[能要可]|需要|最好|对|交换|协商|派生|轮换|托管|原语|工程|安全|体系|协议|系统|通信|术|编|家|战|界|设备|器|组件|服务|大全|模块|锁芯|认证|验证)"
 )
 _OPEN: Final = r"""[\s"'`*_(\[{「『“‘<《【]{0,8}"""
+_BRACKETED: Final = r"[】］\]」』][ \t]{0,2}(?=[!-~])"  # 【label】value
 _STRONG: Final = (
     r"""[\s"'`*_)\]）】」』”’》~?!]{0,6}(?::=|=>|={1,3}|[:：;]|->|→|-->|⇒|➜|➡️?|👉|🔑|🔐|\||>|——?|–)"""  # label: value
 )
@@ -91,16 +94,19 @@ _ELEMENTS: Final = r"""[ \t]{0,4}</[A-Za-z]{1,20}>\s{0,40}<[A-Za-z]{1,20}>(?=[^\
 _LATER_VALUE: Final = (
     r"""["']?[ \t]{0,4}\n[ \t-]{0,20}["']?value["']?[ \t]{0,4}:[ \t]{0,4}"""  # - name: LABEL / value: value
 )
-_QUALIFIED: Final = r"""[ \t]{1,4}(?:for|of|to|on|in|at|used|de|del|du|für|fuer|zum|zur|vom|pour|para|di|do|da|per|till|til|от|для|к|на)[ \t][^\n.:=|;,!?。；，：]{1,40}[:：=]|(?:[ \t]{0,2}[/／&和、+|-][ \t]{0,2}[\w一-鿿]{1,12}){1,3}[ \t]{0,2}[:：=]"""
+_QUALIFIED: Final = r"""[ \t]{1,4}(?:for|of|to|on|in|at|used|since|from|until|after|before|as|de|del|du|für|fuer|zum|zur|vom|seit|ab|pour|depuis|para|desde|di|do|da|dal|per|till|til|van|voor|от|для|к|на|с)[ \t][^\n.:=|;,!?。；，：—–→]{1,40}(?:[:：=]|—|–|->|→)|(?:[ \t]{0,2}[/／&和、+|-][ \t]{0,2}[\w一-鿿]{1,12}){1,3}[ \t]{0,2}[:：=]"""
 _COPULA: Final = (
-    r"""["'`*_)）\]」』]{0,4}(?:['’]s(?=[ \t])|[ \t]{1,4}(?:[A-Za-z][\w'-]{0,14}[ \t]{1,4}){0,5}?(?:is|was|are|to|as|became|IS|Is|=|es|ist|lautet|est|é|это)(?:[ \t]{1,4}(?:now|still|currently|been|changed|set|reset|updated|rotated|just|temporarily|back)){0,4}(?:[ \t]{1,4}(?:to|as))?(?:[ \t]?:)?[ \t]{1,4}"""
-    r"""|[一-鿿 \t]{0,8}?(?:[是为為叫用即]|改成了?|改[为為]|换成了?|设成了?|设[为為置]|設[为為定]|变成了?|变[为為]|成了|告诉|发你|[:：=→]|は|が|는|은)[ \t]{0,4}(?:[:：][ \t]{0,2})?)"""
+    r"""["'`*_)）\]」』]{0,4}(?:['’]s(?=[ \t])|[ \t]{1,4}(?:[A-Za-z][\w'-]{0,14}[ \t]{1,4}){0,5}?(?:is|was|are|to|as|became|IS|Is|=|es|ist|war|lautet|est|é|è|era|это)(?:[ \t]{1,4}(?:now|still|currently|been|changed|set|reset|updated|rotated|just|temporarily|back)){0,4}(?:[ \t]{1,4}(?:to|as))?(?:[ \t]?:)?[ \t]{1,4}"""
+    r"""|[一-鿿 \t]{0,8}?(?:[是为為叫用即]|改成了?|改[为為]|换成了?|设成了?|设[为為置]|設[为為定]|变成了?|变[为為]|成了|告诉|发你|[:：=→]|は|が|を|는|은|를|을)[ \t]{0,4}(?:[:：][ \t]{0,2})?)"""
 )
+# label wifi: value; 密码还是老的那个：value; the label, value, and so on
+_WORDED: Final = r"""[ \t]{1,3}(?:[^\W\d_][\w'-]{1,14}[ \t]{1,2}){0,2}(?:[^\W\d_][\w'-]{1,14})[ \t]?[:：=]|[一-鿿 \t]{1,12}[:：=]|,(?=[ \t](?=[!-~]{0,40}[0-9])(?=[!-~]{0,40}(?:[A-Z]|[!@#$%^&*_-]))[!-~]{8,64},)"""
 _SPACE: Final = r"""["'`*_」』）)]{0,3}(?:[ \t]{1,4}|(?=[「『“‘"'`（(【]))"""
 _ADJACENT: Final = r"(?=[A-Za-z0-9])"  # Chinese needs no space: 密码abc
 _BARE: Final = r"""[!-~]{1,200}"""
 _QUOTED: Final = r"""(?P<quote>["'`])(?P<quoted>[^"'`\n]{1,400})(?P=quote)"""
 _TRIM_END: Final = ".,;:!?)]}>\"'`|*~&/\\"
+_TRIM_PASSWORD: Final = ".,;:)]}>\"'`|"  # what a password may end with stays
 _LINE_REST: Final = 200
 _NEXT_LINE: Final = (
     r"""(?P<lead>[\s"'`*_)\]）】」』:：=>-]{0,8}?|[^\n]{0,60}?(?:[:：=是为為]|[ \t](?:is|was|ist|est|es|below|following|lautet)|如下|下面|以下)[\s"'`*_)\]）】」』:：=>-]{0,4}?)[ \t]{0,8}"""
@@ -196,20 +202,26 @@ def find_labelled(text: str) -> Iterator[tuple[str, int, int]]:
         shift = 0
         if label.isascii():
             rest, shift = _skip_identifier(rest)
-        if label.lower() == "key" and compiled(r"[^\W_][ \t]").match(text, max(0, start - 2)):
-            kind = "K"  # a key of something: ``高德 key=...``; alone at its line's start it names an entry
-        if label == "KEY" and compiled(r"[A-Z0-9]_").match(text, max(0, start - 2)):
-            kind = "K"  # a variable's name: SERVICE_KEY=...
-        if kind == "T" and compiled(r"(?:[A-Z0-9]_|(?i:auth|access|api)[_ -]?)\Z").search(
-            text, max(0, start - 8), start
-        ):
-            kind = "A"  # a token of something: SERVICE_TOKEN=..., _authToken=..., access token
+        if kind in "WK" and compiled(_SIGNER).search(text, max(0, start - 40), start):
+            continue
+        kind = _raised(kind, label, text, start)
         declared = compiled(_DECLARED).search(text, max(0, start - 60), start) is not None
         length = _value_end(kind, label, rest, declared=declared) if maybe else _hanzi_end(rest)
         if length:
             # The line that matters is the value's: a label may stand two lines above it.
             yield _RULES[kind], end + shift + length - 1, end + shift + length
     yield from _find_pairs(text)
+
+
+def _raised(kind: str, label: str, text: str, start: int) -> str:
+    """Give the kind of a label whose surroundings say more of it than its own word."""
+    if label.lower() == "key" and compiled(r"[^\W_][ \t]").match(text, max(0, start - 2)):
+        return "K"  # a key of something: ``高德 key=...``; alone at its line's start it names an entry
+    if label == "KEY" and compiled(r"[A-Z0-9]_").match(text, max(0, start - 2)):
+        return "K"  # a variable's name: SERVICE_KEY=...
+    if kind == "T" and compiled(r"(?:[A-Z0-9]_|(?i:auth|access|api)[_ -]?)\Z").search(text, max(0, start - 8), start):
+        return "A"  # a token of something: SERVICE_TOKEN=..., _authToken=..., access token
+    return kind
 
 
 _RULES: Final = {
@@ -260,6 +272,8 @@ def _skip_identifier(rest: str) -> tuple[str, int]:
     return rest, 0
 
 
+_SIGNER: Final = r"(?i)(?<![a-z])(?:gpg|pgp|openpgp|minisign|signify|publishable|signer)[ _-]?(?:[a-z]{1,12}[ _-]){0,2}\Z"  # its public half
+
 _DECLARED: Final = (
     r"(?m)(?:^|[\s;&`])(?:ENV|ARG|setenv|setx|set(?:[ \t]+-\w{1,4}){0,3}|[Ss]et-Item)[ \t]+[\"'$]?[\w:-]{0,40}\Z"
 )
@@ -280,20 +294,43 @@ def _value_end(kind: str, label: str, rest: str, *, declared: bool = False) -> i
 def _tied_end(kind: str, label: str, rest: str) -> int:
     """Look for a value that a sign ties to its label."""
     chinese = not label.isascii()
-    for tie in (_TYPED, _COMMENTED, _ELEMENTS, _PAIR, _CALL, _ATTRIBUTE, _LATER_VALUE, _STRONG, _QUALIFIED):
+    for tie in (_BRACKETED, _TYPED, _COMMENTED, _ELEMENTS, _PAIR, _CALL, _ATTRIBUTE, _LATER_VALUE, _STRONG, _QUALIFIED):
         match = compiled(tie).match(rest)
         if match:
             for value, quoted, end in _values_at(rest, match.end(), password=kind in "PS"):
                 if _accept(kind, value, firm=True, quoted=quoted, chinese=chinese):
                     return end
+            if end := _parted_end(kind, rest, match.end()):
+                return end
     return _hanzi_end(rest) if kind in "PS" else 0
+
+
+_LETTERS: Final = r"[ \t]{0,4}[\"'`]?(?P<value>[!-~](?:[ \t][!-~]){7,63})(?![ \t]?[!-~])"
+_GROUPS: Final = r"[ \t]{0,4}[\"'`]?(?P<value>[A-Za-z0-9+/_-]{4,40}(?:[ \t]{1,3}[A-Za-z0-9+/_=-]{4,40}){1,15})"
+_PARTED_MINIMUM: Final = 20
+
+
+def _parted_end(kind: str, rest: str, start: int) -> int:
+    """Give where a value ends that is written in groups or letter by letter, or 0."""
+    match = compiled(_LETTERS).match(rest, start)
+    if match:
+        value = compiled(r"[ \t]").sub("", match["value"])
+        return match.end() if is_password(value) or is_random(value, 12) else 0
+    match = compiled(_GROUPS).match(rest, start) if kind in "SAKT" else None
+    if not match:
+        return 0
+    groups = list(takewhile(is_piece, match["value"].split()))
+    value = "".join(groups)
+    return match.end() if len(groups) > 1 and is_random(value, _PARTED_MINIMUM) else 0
 
 
 def _loose_end(kind: str, label: str, rest: str, *, declared: bool) -> int:
     """Look for a value behind a verb, a space or on the next line; it needs a stronger shape."""
     chinese = not label.isascii()
-    for tie in (_COPULA, _SPACE, _ADJACENT) if chinese else (_COPULA, _SPACE):
+    for tie in (_COPULA, _WORDED, _SPACE, _ADJACENT) if chinese else (_COPULA, _WORDED, _SPACE):
         match = compiled(tie).match(rest)
+        if tie is _WORDED and kind != "P":
+            continue
         if match and not (tie is _SPACE and label.lower() in _VERBS and not declared):
             verb = label.lower() == "pass" and compiled(r"(?:to|as)(?:[ \t]?:)?[ \t]{1,4}\Z").search(match[0])
             for value, quoted, end in () if verb else _values_at(rest, match.end(), password=kind in "PS"):
@@ -340,6 +377,8 @@ def _values_at(rest: str, start: int, *, password: bool) -> Iterator[tuple[str, 
             yield trimmed[: cut.start()], bool(opener), begin + cut.start()
         if not cut or password:
             yield trimmed, bool(opener), begin + len(trimmed)
+        if password and (whole := value.rstrip(_TRIM_PASSWORD)) != trimmed:
+            yield whole, bool(opener), begin + len(whole)
 
 
 def _accept(kind: str, value: str, *, firm: bool, quoted: bool, chinese: bool) -> bool:

@@ -41,11 +41,11 @@ _SAMPLE: Final = (
     r"|012345678|123456789|abcdefgh|qwertyui|asdfghjk|987654321|a1b2c3|1a2b3c|abc123|123abc|abcd1234|aabbcc|112233|<[^>]*>?|\A[\[({<]|[\])}>]\Z"
 )
 _TECHNICAL: Final = (
-    r"(?i)\A(?:[a-z]*(?:sha|md|aes|rsa|utf|base|oauth|ipv|http|x|h|s|p|pbkdf|argon|bcrypt|scrypt|ripemd|blake|"
-    r"ed|secp|win|mp|vp|pkcs|iso|ec|k|cp|rfc|cve|fido|u2f|wpa|tls|ssl|ntlm|v|ver|version|es|hs|rs|ps|id|hex|web|"
-    r"int|uint|float|double|varchar|char|string|python|node|java|php|ubuntu|debian|postgres|mysql|cuda|log|i18n|l10n)[-_]?\d{1,5}(?:[-_.]?[a-z0-9]{1,8}){0,3}"
+    r"(?i)\A(?:(?:[xhspkv]|[a-z]*(?:sha|md|aes|rsa|utf|base|oauth|ipv|http|pbkdf|argon|bcrypt|scrypt|ripemd|blake|"
+    r"ed|secp|win|mp|vp|pkcs|iso|ec|cp|rfc|cve|fido|u2f|wpa|tls|ssl|ntlm|ver|version|es|hs|rs|ps|id|hex|web|"
+    r"int|uint|float|double|varchar|char|string|python|node|java|php|ubuntu|debian|postgres|mysql|cuda|log|i18n|l10n))[-_]?\d{1,5}(?:[-_.]?[a-z0-9]{1,8}){0,3}"
     r"|v?\d+(?:\.\d+)+(?:[-+.]?[a-z0-9.]+)?|\d+(?:[.,]\d+)?[-]?[a-z%°µ]{1,6}(?:/[a-z]+)?|\d{1,4}[-/.:]\d{1,2}(?:[-/.:]\d{1,4})?(?:t[\d:.z+-]*)?"
-    r"|\d+[-~–]\d+[a-z]*|0x[0-9a-f]{1,8}|\d+(?:st|nd|rd|th)|#[0-9a-f]{3,8}|[a-z]+[-_]\d{1,2}|[\d.,:/+\-]+|aes-\d+-\w+|1password|\d+fa|level\d+|[a-z]+\d?)\Z"
+    r"|(?:19|20)\d\d[-_/.]?(?:q[1-4]|h[12]|w\d\d|\d\d)(?:[-_/.][a-z0-9]{1,12}){0,4}|\d+[-~–]\d+[a-z]*|0x[0-9a-f]{1,8}|\d+(?:st|nd|rd|th)|#[0-9a-f]{3,8}|[a-z]+[-_]\d{1,2}|[\d.,:/+\-]+|aes-\d+-\w+|1password|\d+fa|level\d+|[a-z]+\d?)\Z"
 )
 _UUID: Final = r"(?i)\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z"
 _HEX: Final = r"(?i)\A(?:0x)?[0-9a-f]+\Z"
@@ -102,9 +102,26 @@ def is_sample_word(value: str) -> bool:
         return False
     rest = _leftover(value)
     letters = sum(map(str.isalpha, rest))
+    if _is_patched(value):
+        return False
     # Two letters beside digits were put behind the word to make it hard to guess: ``hunter2Xk9``.
     made = letters == _SAMPLE_LEFTOVER and any(map(str.isdigit, rest)) and len(rest.strip("-_.")) > _SAMPLE_LEFTOVER + 1
     return rest != lowered and letters <= _SAMPLE_LEFTOVER and not made
+
+
+_STAND_INS: Final = "your|my|test|example|sample|demo|dummy|fake|mock|foo|bar|baz|change|replace|insert|enter|here|placeholder|redacted|password|passwd|secret|token|key|passw|p4ss|p@ss|pa55|s3cr|value|string|abc|123|qwe|temp"
+_PATCHES: Final = 2
+
+
+def _is_patched(value: str) -> bool:
+    """Tell ``hunter2prod!7``: words of samples that somebody made a password of, by digits and marks in two places."""
+    if compiled(_STAND_INS).search(value.lower()):
+        return False
+    patches = compiled(r"[0-9!@#$%^&*+?]+").findall(value)
+    joined = "".join(patches)
+    return (
+        len(patches) >= _PATCHES and len(joined) > _PATCHES and not joined.isdigit() and any(map(str.isdigit, joined))
+    )
 
 
 def _leftover(value: str) -> str:
@@ -164,10 +181,10 @@ def is_password(value: str, *, firm: bool = True) -> bool:
     if not (lower or upper) or not (digits or mixed or (not marks and size >= 12)) or is_placeholder(value):
         return False
     if compiled(_TECHNICAL).match(value):
-        return _is_random_word(value) or _is_motley(value)
+        return _is_random_word(value) or _is_motley(value) or _jumps(value)
     if digits:
         enough = bool(marks) or mixed or (digits >= 2 and (firm or size >= 8))
-        return enough and (not _is_identifier(value) or (firm and mixed and bool(marks)))
+        return enough and (not _is_identifier(value) or (firm and mixed and bool(marks) and not _is_title(value)))
     if marks & set("!@#$%^&*"):
         return size >= 8 and not marks & set("=?/<>()[]{}\\|") and wordiness(value) < 1
     return not marks and _is_random_word(value)
@@ -175,9 +192,23 @@ def is_password(value: str, *, firm: bool = True) -> bool:
 
 def _is_identifier(value: str) -> bool:
     """Tell names from passwords: ``user_id_1``, ``my-app-v2``, ``forgot-password/3``; words with a small number."""
+    if compiled(r"\A(?:[A-Z][a-z]{2,}[-_.]){3,}\d{2,}\Z").match(value):
+        return False  # three words and a number are what managers of passwords make
     if not compiled(r"\A[A-Za-z]+(?:[-_./:][A-Za-z]+)*[-_./:]?v?\d{1,2}\Z").match(value):
         return compiled(r"\A[a-z]+(?:[-_/.][a-z0-9]+){2,}\Z").match(value) is not None and wordiness(value) > 0.6
     return wordiness(value) > 0.6
+
+
+def _is_title(value: str) -> bool:
+    """Tell ``Node-Exporter-2``: two names and the number of one of many."""
+    return compiled(r"\A[A-Z][a-z]+[-_][A-Z][a-z]+[-_]\d\Z").match(value) is not None
+
+
+def _jumps(value: str) -> bool:
+    """Tell letters whose case changes as in no name, with a number among them."""
+    letters = [char for char in value if char.isalpha()]
+    turns = sum(a.islower() != b.islower() for a, b in pairwise(letters))
+    return len(letters) >= 10 and turns >= 5 and wordiness(value) < 0.5
 
 
 def _is_motley(value: str) -> bool:
@@ -214,6 +245,8 @@ def is_random(value: str, minimum: int = 16, *, hexadecimal: bool = True, uuid: 
         return False
     if compiled(_UUID).match(value):
         return uuid
+    if compiled(r"(?i)(?:my|some|our|the|a)[-_]").match(value) and wordiness(value) > 0.5:
+        return False  # my-unique-key-1234
     digits = sum(map(str.isdigit, value))
     letters = sum(map(str.isalpha, value))
     if compiled(_HEX).match(value):

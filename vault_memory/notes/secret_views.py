@@ -7,7 +7,7 @@ a secret looks like.
 ::
 
     text -> invisible -> nfkc -> confusables -> entities -> markup -> percent     each built on the one before
-                                                                    └-> joined, reversed, base64 (twice)
+                                        └-> assembled               └-> joined, reversed, base64 (twice)
 
 A view exists only where it differs from the one before. No step makes text longer than a small multiple of
 its input, all decoded pieces of a depth form one view, and ``MAX_DECODED_CHARACTERS`` bounds them together:
@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from vault_memory.notes.secret_assembly import assembled
 from vault_memory.notes.secret_values import compiled
 
 if TYPE_CHECKING:
@@ -168,9 +169,11 @@ def views(text: str) -> Iterator[View]:
     Raises:
         DecodeBudgetError: What is encoded in the text is too much to look at.
     """
-    current = text
+    current = code = text
     yield View("text", current)
     for name, step in _STEPS:
+        if name == "markup":
+            code = current  # where a sign that Markdown hides, as in $a$b, is still there
         changed = step(current)
         if changed != current:
             current = changed
@@ -180,6 +183,8 @@ def views(text: str) -> Iterator[View]:
     joined = _join(current if tight is None else tight)
     if joined.crossing:
         yield joined
+    lines = View("code", code)
+    yield from _from_pieces("assembled", [(piece, lines.line_at(start)) for piece, start in assembled(code)])
     yield from _reversed_tokens(base)
     yield from _decoded(base)
     if tight is not None:

@@ -4,7 +4,7 @@
 a rule, a file line and a view; nothing in this package keeps, prints or raises a part of what matched.
 
 Belongs here: running the rules over the views of a text. Does not: the rules themselves (``secret_rules``,
-``secret_labels``, ``secret_codes``, ``secret_words``), the readings of a text (``secret_views``), decoding bytes, time limits
+``secret_labels``, ``secret_codes``, ``secret_phrases``), the readings of a text (``secret_views``), decoding bytes, time limits
 and the decision to quarantine (``scanner``).
 
 What it does not find, by design: a pass-phrase made of plain words, text inside pictures, encryption,
@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from vault_memory.notes import secret_codes, secret_labels, secret_rules
+from vault_memory.notes import secret_assembly, secret_codes, secret_labels, secret_phrases, secret_rules
 from vault_memory.notes.model import Finding
 from vault_memory.notes.secret_values import (
     compiled,
@@ -31,14 +31,13 @@ from vault_memory.notes.secret_values import (
     is_token_body,
 )
 from vault_memory.notes.secret_views import DecodeBudgetError, View, views
-from vault_memory.notes.secret_words import PHRASE_LENGTHS, chinese, english, passes_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from vault_memory.notes.secret_rules import Rule
 
-RULES_VERSION: Final = "2"
+RULES_VERSION: Final = "3"
 """Raise this with every change to rules, labels, values or views: stored notes are then scanned again."""
 
 BUDGET_RULE: Final = "decode_budget"
@@ -86,7 +85,8 @@ def _find(view: View) -> Iterator[tuple[str, int, int]]:
         yield from secret_codes.find_second_factors(text)
         yield from secret_codes.find_pins(text)
         yield from _find_kubernetes_secrets(text)
-        yield from _find_phrases(text)
+        yield from secret_phrases.find_phrases(text)
+        yield from _find_parted(text)
 
 
 def _find_tokens(text: str, rules: tuple[Rule, ...]) -> Iterator[tuple[str, int, int]]:
@@ -105,6 +105,20 @@ def _find_tokens(text: str, rules: tuple[Rule, ...]) -> Iterator[tuple[str, int,
                 yield rule.id, match.start(), match.end()
 
 
+def _find_parted(text: str) -> Iterator[tuple[str, int, int]]:
+    """Find tokens whose prefix gives them away and that spaces part."""
+    for rule in secret_rules.PREFIXED:
+        for literal in rule.literals:
+            if len(literal) < _TELLING or literal not in text:
+                continue
+            for token, start in secret_assembly.parted(text, literal):
+                match = compiled(rule.pattern).match(token)
+                if match and _holds(rule, match):
+                    yield rule.id, start, start + len(literal)
+                    break
+
+
+_TELLING: Final = 3  # of shorter prefixes too many words begin
 _LONG_WORD: Final = 24
 
 
@@ -217,11 +231,11 @@ def _is_account_password(match: re.Match[str]) -> bool:
     """Tell a password behind an account's name, with no label, by all four kinds of characters in it."""
     value = compiled(r"[^!-~].*").sub("", match["password"]).rstrip(",;.)")
     kinds = (str.islower, str.isupper, str.isdigit)
-    return (
-        all(any(map(kind, value)) for kind in kinds)
-        and bool(set(value) & set("!@#$%^&*+?~"))
-        and is_password(value, firm=False)
-    )
+    if not all(any(map(kind, value)) for kind in kinds) or not is_password(value, firm=False):
+        return False
+    # With a space on both sides of what parts them it is no path and no image's tag.
+    spaced = compiled(r"[ \t][:：/|]{1,2}[ \t]").search(match[0]) is not None
+    return bool(set(value) & set("!@#$%^&*+?~")) or (spaced and is_random(value, 10))
 
 
 def _is_wifi_password(match: re.Match[str]) -> bool:
@@ -280,96 +294,3 @@ def _find_kubernetes_secrets(text: str) -> Iterator[tuple[str, int, int]]:
             continue
         if decoded.isprintable() and _is_chosen(decoded.strip()):
             yield "kubernetes_secret", match.start(1), match.end()
-
-
-_PHRASE_WORDS: Final = 12
-_LONE_CHARACTERS: Final = r"(?<![一-鿿])[一-鿿](?:[\s,、，|\d.]{1,6}[一-鿿](?![一-鿿])){11,60}"
-_PHRASE_LABEL: Final = r"(?i)(?:seed|recovery|mnemonic|backup|secret|wallet)[ _-]?(?:phrase|words?|seed)|mnemonic|frase[ ](?:semilla|de[ ]recuperaci[óo]n|mnem[óo]nica)|phrase[ ](?:de[ ]r[ée]cup[ée]ration|secr[èe]te|mn[ée]monique)|wiederherstellungs(?:phrase|w[öo]rter)|мнемоническ|シード|ニーモニック|復元フレーズ|니모닉|복구|助[记記][词詞]|恢复短语|種子|种子词|リカバリーフレーズ|시드 구문"
-
-
-def _find_phrases(text: str) -> Iterator[tuple[str, int, int]]:
-    """Find BIP-39 phrases: words or characters of a list in a row, whose checksum is right or that are labelled."""
-    if _has_run(compiled(r"[a-z]+").findall(text.lower())):
-        yield from _find_english_phrases(text)
-    if compiled(_LONE_CHARACTERS).search(text):
-        yield from _find_chinese_phrases(text)
-    yield from _find_labelled_words(text)
-    for match in compiled(r"助[记記][词詞][\s:：是为=*`]{1,6}([一-鿿]{12,24})(?![一-鿿])").finditer(text):
-        if any(all(char in numbers for char in match[1]) for numbers in chinese()):
-            yield "recovery_phrase", match.start(), match.end()
-
-
-_LABELLED_WORDS: Final = r"[^\n]{0,12}[:：=\n][\s`*\"'>]{0,8}(?P<words>[^\W\d_]{2,12}(?:(?:[ \u3000,、]{1,2}|[ \t]*\n?[ \t]*\d{1,2}[.)][ \t]*)[^\W\d_]{2,12}){11,24})[ \t]*[.。`*\"']{0,3}[ \t]*(?:\n|\Z)"
-_FUNCTION_WORDS: Final = frozenset({"the", "is", "a", "of", "to", "and", "in", "your", "you", "it", "for", "that", "el", "la", "de", "que", "y", "es", "en", "los", "un", "le", "les", "et", "est", "der", "die", "das", "und", "ist", "и", "не", "это", "на"})  # fmt: skip
-
-
-def _find_labelled_words(text: str) -> Iterator[tuple[str, int, int]]:
-    """Find a phrase of words of any list, or of none that we know, behind its label and alone to its line's end."""
-    for label in compiled(_PHRASE_LABEL).finditer(text):
-        match = compiled(_LABELLED_WORDS).match(text, label.end(), label.end() + 400)
-        words = compiled(r"[^\W\d_]{2,12}").findall(match["words"]) if match else []
-        if len(words) in {*PHRASE_LENGTHS, 13, 25} and _FUNCTION_WORDS.isdisjoint(map(str.lower, words)):
-            yield "recovery_phrase", label.start(), label.end()
-
-
-def _has_run(words: list[str]) -> bool:
-    """Tell whether twelve words in a row are of the English list: cheap, and almost never so."""
-    run = 0
-    for word in words:
-        run = run + 1 if 3 <= len(word) <= 8 else 0
-        if run >= _PHRASE_WORDS:
-            break
-    else:
-        return False
-    numbers, run = english(), 0
-    for word in words:
-        run = run + 1 if word in numbers else 0
-        if run >= _PHRASE_WORDS:
-            return True
-    return False
-
-
-_GAP: Final = r"[\s\d.,;:、，；|()\[\]`*_\-–>#\"'/]{1,24}\Z"
-
-
-def _find_english_phrases(text: str) -> Iterator[tuple[str, int, int]]:
-    for run in _runs_of_list_words(text):
-        words = [item.group().lower() for item in run]
-        labelled = compiled(_PHRASE_LABEL).search(text, max(0, run[0].start() - 80), run[0].start())
-        ends = [words[:size] for size in PHRASE_LENGTHS] + [
-            words[-size:] for size in PHRASE_LENGTHS if size < len(words)
-        ]
-        distinct = len(set(words)) >= _PHRASE_WORDS * 3 // 4
-        checked = any(passes_checksum(part, english()) for part in ends)
-        if distinct and (labelled or checked) and words != sorted(words):
-            yield "recovery_phrase", run[0].start(), run[-1].end()
-
-
-def _runs_of_list_words(text: str) -> Iterator[list[re.Match[str]]]:
-    """Give runs of twelve and more list words with nothing but numbers and punctuation between them."""
-    numbers = english()
-    run: list[re.Match[str]] = []
-    for match in compiled(r"[A-Za-z]+").finditer(text):
-        listed = match.group().lower() in numbers
-        gap = text[run[-1].end() : match.start()] if run else ""
-        if run and (not listed or not compiled(_GAP).match(gap) or gap.count("\n") > 1):
-            if len(run) >= _PHRASE_WORDS:
-                yield run
-            run = []
-        if listed:
-            run.append(match)
-    if len(run) >= _PHRASE_WORDS:
-        yield run
-
-
-def _find_chinese_phrases(text: str) -> Iterator[tuple[str, int, int]]:
-    for match in compiled(_LONE_CHARACTERS).finditer(text):
-        words = compiled(r"[一-鿿]").findall(match.group())
-        before = text[max(0, match.start() - 20) : match.start()]
-        labelled = compiled(_PHRASE_LABEL).search(before)
-        for numbers in chinese():
-            if all(word in numbers for word in words) and (
-                passes_checksum(words, numbers) or (labelled and len(words) in PHRASE_LENGTHS)
-            ):
-                yield "recovery_phrase", match.start(), match.end()
-                break

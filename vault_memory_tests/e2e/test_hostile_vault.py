@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vault_memory.query.search import search
 from vault_memory_tests.e2e.test_commands import NOTE, command
 from vault_memory_tests.fixtures.installation import Installation
 from vault_memory_tests.fixtures.vault import VaultRepo
@@ -82,8 +83,20 @@ def set_trap(vault: VaultRepo, folder: Path) -> Path:
         "remote.evil.promisor": "true",
         "remote.evil.uploadpack": program("uploadpack"),
         "url.ext::true.insteadOf": "https://",
+        "core.attributesFile": str(folder / "attributes"),
+        "diff.evil.textconv": program("textconv-of-the-vault"),
+        "tar.evil.command": program("archive"),
+        "mergetool.evil.cmd": program("mergetool"),
+        "difftool.evil.cmd": program("difftool"),
+        "browser.evil.cmd": program("browser"),
+        "gpg.x509.program": program("gpg-x509"),
+        "gc.recentObjectsHook": program("gc-hook"),
+        "extensions.worktreeConfig": "true",
     }.items():
         vault.git("config", name, value)
+    (folder / "attributes").write_text("* filter=evil diff=evil\n")
+    (vault.path / ".git/info/attributes").write_text("*.md filter=lfs diff=evil\n")
+    (vault.path / ".git/config.worktree").write_text(f"[core]\n\tfsmonitor = {program('fsmonitor-of-the-worktree')}\n")
     (vault.path / ".git/objects/info").mkdir(exist_ok=True)
     (vault.path / ".git/objects/info/alternates").write_text(f"{folder}/elsewhere/objects\n")
     with (vault.path / ".git/config").open("a") as config:
@@ -91,6 +104,33 @@ def set_trap(vault: VaultRepo, folder: Path) -> Path:
     for file in sentinels.iterdir():
         file.unlink()
     return sentinels
+
+
+def set_surroundings(folder: Path, sentinels: Path) -> dict[str, str]:
+    """Return an environment in which every variable that makes git run or write something leaves a file in a folder."""
+    script = folder / "surroundings.sh"
+    script.write_text(f"#!/bin/sh\ntouch '{sentinels}/surroundings'\nexit 1\n")
+    script.chmod(0o755)
+    programs = folder / "exec-path"
+    programs.mkdir()
+    for name in ("git", "git-ls-tree", "git-rev-parse", "git-cat-file", "git-diff-tree", "git-log", "git-remote-ext"):
+        (programs / name).write_text(script.read_text())
+        (programs / name).chmod(0o755)
+    named = ("GIT_SSH_COMMAND", "GIT_SSH", "GIT_PROXY_COMMAND", "GIT_ASKPASS", "SSH_ASKPASS", "GIT_PAGER", "PAGER", "GIT_EDITOR", "EDITOR", "VISUAL", "GIT_SEQUENCE_EDITOR", "GIT_EXTERNAL_DIFF")  # fmt: skip
+    return {
+        **dict.fromkeys(named, str(script)),
+        "GIT_EXEC_PATH": str(programs),
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.fsmonitor",
+        "GIT_CONFIG_VALUE_0": str(script),
+        "GIT_CONFIG_PARAMETERS": f"'core.fsmonitor'='{script}'",
+        "GIT_CONFIG_GLOBAL": str(folder / "included"),
+        "GIT_TEMPLATE_DIR": str(programs),
+        "GIT_TRACE": f"{sentinels}/trace",
+        "GIT_TRACE2": f"{sentinels}/trace2",
+        "GIT_TRACE_PACKET": f"{sentinels}/packets",
+        "GIT_ALLOW_PROTOCOL": "ext:ssh:file",
+    }
 
 
 def state_of(folder: Path) -> dict[str, int]:
@@ -117,7 +157,7 @@ def test_a_hostile_vault_runs_nothing(installation: Installation, tmp_path: Path
     if from_a_hook:
         outer = VaultRepo.create(tmp_path / "outer")
         environment |= {"GIT_DIR": str(outer.path / ".git"), "GIT_INDEX_FILE": str(outer.path / ".git/index"),
-                        "GIT_WORK_TREE": str(outer.path), "GIT_EXTERNAL_DIFF": "false"}  # fmt: skip
+                        "GIT_WORK_TREE": str(outer.path), **set_surroundings(tmp_path, sentinels)}  # fmt: skip
 
     done = command(environment, "-v", "sync", "--json")
 
@@ -166,7 +206,40 @@ def test_the_trap_is_sharp(installation: Installation, tmp_path: Path) -> None:
     subprocess.run(["git", "status"], cwd=vault.path, check=False, capture_output=True,
                    env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}, timeout=60)  # fmt: skip
 
-    assert "fsmonitor" in {file.name for file in sentinels.iterdir()}
+    assert {"fsmonitor", "fsmonitor-of-the-worktree"} & {file.name for file in sentinels.iterdir()}
+
+
+def test_the_surroundings_are_sharp(installation: Installation, tmp_path: Path) -> None:
+    """Control: the same variables do reach a plain git."""
+    installation.vault.write("01_Projects/a.md", NOTE)
+    installation.vault.commit()
+    sentinels = tmp_path / "sentinels"
+    sentinels.mkdir()
+    surroundings = set_surroundings(tmp_path, sentinels)
+    del surroundings["GIT_EXEC_PATH"]  # with it nothing else is reached
+
+    subprocess.run(["git", "status"], cwd=installation.vault.path, check=False, capture_output=True,
+                   env={**os.environ, **surroundings}, timeout=60)  # fmt: skip
+
+    assert {"surroundings", "trace", "trace2"} <= {file.name for file in sentinels.iterdir()}
+
+
+def test_an_alternate_is_no_way_into_another_repository(installation: Installation, tmp_path: Path) -> None:
+    """Of a repository that the vault's ``alternates`` names nothing is read that no tree of the vault names."""
+    other = VaultRepo.create(tmp_path / "other")
+    other.write("private.md", "canary-of-another-repository\n")
+    other.commit()
+    vault = installation.vault
+    vault.write("01_Projects/a.md", NOTE)
+    vault.commit()
+    (vault.path / ".git/objects/info").mkdir(exist_ok=True)
+    (vault.path / ".git/objects/info/alternates").write_text(f"{other.path}/.git/objects\n")
+
+    outcomes = installation.steps()
+
+    assert {"01_Projects/a.md": "added"} == {source: outcome.action for source, outcome in outcomes.items()}
+    hits = search("canary-of-another-repository", settings=installation.settings).items
+    assert not [hit for hit in hits if "canary-of-another" in hit.text]
 
 
 def test_log_lines_stay_one_line_an_event(installation: Installation) -> None:

@@ -142,6 +142,21 @@ POSITIVE = {
     "Slack webhook": "https://hooks.slack.com/services/T" + made(8, UPPER) + "/B" + made(8, UPPER) + "/" + made(24),
     "Feishu webhook": "https://open.feishu.cn/open-apis/bot/v2/hook/" + UUID,
     "wallet": f"metamask private key {made(64, HEX)}",
+    "test key": "sk_" + "test_" + made(24),
+    "pass-phrase": "passphrase: walnut lantern copper meadow",
+    "pass-phrase, quoted in prose": "The passphrase of the backup is `walnut lantern copper meadow`.",
+    "pass-phrase, dashes": "Passwort: walnut-lantern-copper-meadow",
+    "pass-phrase, Chinese label": "口令：walnut lantern copper meadow",
+    "pass-phrase, Chinese words": "口令：春风 化雨 明月 清泉",
+    "seed of six words": "助记词：walnut lantern copper meadow pelican thistle",
+    "patched sample words": "password: hunter2" + "prod!7",
+    "key in groups": "API key: " + " ".join(made(8, HEX, seed) for seed in range(4)),
+    "letter by letter": "password: " + " ".join(made(12)),
+    "token, spaced": "use " + TOKENS["github_token"][:12] + " " + TOKENS["github_token"][12:] + " for now",
+    "label, adjective": f"Contraseña nueva: {WORD}",
+    "label in brackets": f"【密码】{WORD}",
+    "label, long way to its colon": f"密码还是老的那个：{WORD}",
+    "apposition": f"The vault password, {WORD}, goes to Kim.",
 }
 
 NEGATIVE = (
@@ -161,6 +176,10 @@ NEGATIVE = (
     "Words: prefer, ensure, cousin, zebra, leave, stone, rude, then, invite, derive, today, humor", "abandon ability able about above absent absorb abstract absurd abuse access accident",
     "床 前 明 月 光 疑 是 地 上 霜 举 头 望 明 月 低 头 思 故 乡", "Order 20240184145559073 shipped", "订单号 8906212867694344036", "身份证号 110101199003071235", "身份证号：11010119900307XXXX", "卡号 6222570113399254172",
     "4242 4242 4242 4242", "const token = await getToken(); headers.Authorization = `Bearer ${token}`;", "interface User { password: string; apiKey?: string }", "SHELL=/bin/bash",
+    "password: Node-Exporter-2", "clave: 2024-Q3-Report", "Release GPG key: " + made(40, HEX).upper(), "stripe publishable key pk_" + "live_" + made(24), "passphrase: see the envelope in the safe",
+    "passphrase: four random words from the list", "Passphrase: ask Jim", "口令：由管理员当面告知", "助记词：抄在纸上，放在保险柜里", "seed words for the garden: poppy yarrow dahlia violet", "// => '2001:db8:0:0:0:0:0:1'",
+    "Customer recipe museum customer below vector rule policy delete ready policy review. Merge reading garden alert book flight memory risk review chapter garden recipe.",
+    'html = "<p>"\nhtml += "Hello2026"\nhtml += "</p>"', 'base = "https://api.internal"\npath = "/v2/tokens"\nget(base + path)', 'parts = ["docs", "v2", "index"]\nurl = "/".join(parts)', "key a1 opens shed b2, key c3 opens gate d4",
     '<input type="password" name="password" autocomplete="current-password">', "(?i)password\\s*[:=]\\s*\\S+", "kubectl create secret generic db --from-file=password=./pw.txt", "",
 )  # fmt: skip
 
@@ -204,6 +223,40 @@ VIEWS = {
     "hexadecimal": (GH.encode().hex(), "base64"),
     "reversed": (GH[::-1], "reversed"),
 }
+
+
+ASSEMBLED = {
+    "added": f'key = "{GH[:9]}"\nkey += "{GH[9:20]}"\nkey += "{GH[20:]}"',
+    "added by name": f'key = "{GH[:9]}"; key = key + "{GH[9:]}"',
+    "shell": f"K={GH[:9]}\nK+={GH[9:]}",
+    "shell, filled": f'K={GH[:9]}\nK="${{K}}{GH[9:]}"',
+    "PHP": f"$k = '{GH[:9]}';\n$k .= '{GH[9:]}';",
+    "sum": f'a = "{GH[:9]}"\nb = "{GH[9:]}"\nsend(a + b)',
+    "sum of three": f'a = "{GH[:9]}"\nb = "{GH[9:20]}"\nsend(a + b + "{GH[20:]}")',
+    "Lua": f'local a = "{GH[:9]}"\nlocal b = "{GH[9:]}"\nsend(a .. b)',
+    "template": f"a = '{GH[:9]}'\nb = '{GH[9:]}'\nsend(`${{a}}${{b}}`)",
+    "f-string": f"rest = '{GH[9:]}'\nsend(f'{GH[:9]}{{rest}}')",
+    "dollars": f'A="{GH[:9]}"\nB="{GH[9:]}"\ncurl -H "X-Auth: $A$B" https://x',
+    "list": f'"".join(["{GH[:9]}", "{GH[9:]}"])',
+    "list of names": f'a = "{GH[:9]}"\nb = "{GH[9:]}"\n[a, b].join("")',
+    "password": f'password = "{DRAWN[:4]}"\npassword += "{DRAWN[4:]}"',
+    "then forgotten": f'key = "{GH[:9]}"\nkey += "{GH[9:]}"\nkey = "other"',
+}
+
+
+@pytest.mark.parametrize("how", ASSEMBLED)
+@pytest.mark.parametrize("frame", ["{}", "```\n{}\n```", "> {}"])
+def test_a_secret_that_a_program_puts_together_is_found(how: str, frame: str) -> None:
+    """Over several statements, whatever the language; reported where one of its pieces stands."""
+    text = frame.format(ASSEMBLED[how] if frame != "> {}" else ASSEMBLED[how].replace("\n", "\n> "))
+    lines = {finding.line for finding in scan(f"one\n\n{text}\n")}
+    assert lines
+    assert lines <= set(range(3, 4 + text.count("\n")))
+
+
+def test_a_name_holds_what_it_was_given_last() -> None:
+    """Examples that set one name anew do not run together."""
+    assert not scan(f'word = "{GH[:12]}"\nword = "{GH[12:]}"\nuse(word)\n')
 
 
 @pytest.mark.parametrize("name", VIEWS)
