@@ -356,6 +356,7 @@ def api(given: Mapping[str, list[float]]) -> Generator[str]:
     }
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # as providers do: the connection stays open
         disable_nagle_algorithm = True  # else the body waits 40 ms for the headers to be acknowledged
 
         def do_POST(self) -> None:

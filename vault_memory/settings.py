@@ -152,9 +152,11 @@ class SearchSettings:
 
     Attributes:
         vector_index: ``auto``, ``exact``, ``bits``, ``hnsw`` or ``ivfflat``; None: as the database recorded.
+        remembered_questions: Vectors of questions that a running MCP server keeps in its memory; 0: none.
     """
 
     vector_index: IndexChoice | None = None
+    remembered_questions: int = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,11 +459,11 @@ def _eval(given: EvalSettings, config_file: Path) -> EvalSettings:
 
 
 def _search(reader: Reader) -> SearchSettings:
-    in_file = reader.table("search", SearchSettings).vector_index
-    named = reader.environment("VECTOR_INDEX") or in_file
+    given = reader.table("search", SearchSettings)
+    named = reader.environment("VECTOR_INDEX") or given.vector_index
     if named not in (None, *get_args(IndexChoice)):
         raise ConfigError(f"vector_index: want {', '.join(get_args(IndexChoice))}")
-    return SearchSettings(cast("IndexChoice | None", named))
+    return replace(given, vector_index=cast("IndexChoice | None", named))
 
 
 def _agent(reader: Reader) -> AgentSettings:

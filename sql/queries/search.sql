@@ -1,5 +1,8 @@
 -- Hybrid search in one statement: both legs over the filtered rows, and for every candidate of either leg both scores.
--- Fusion, limits and checks happen in vault_memory.query.search. A leg whose parameter is null stays empty.
+-- Fusion, limits and checks happen in vault_memory.query.search. A leg whose parameter is null stays empty. A hundred
+-- candidates of each leg: numbers and no parameters, because a plan that is made once must know them.
+-- Lines that end with a part's name belong to that part alone: adapters.sqlfiles leaves out those that a question does
+-- not need, and a connection plans what is left once. Whole, as here, the file answers every question.
 WITH question AS MATERIALIZED (
     -- Read once: it is 20 kB of text.
     SELECT v.vector, v.vector::halfvec(1536) AS halves, binary_quantize(v.vector)::bit(1536) AS bits
@@ -27,38 +30,41 @@ WITH question AS MATERIALIZED (
           FROM term WINDOW rarest AS (ORDER BY chunks, dimension, lexeme ROWS UNBOUNDED PRECEDING)) ordered
 ), eligible AS NOT MATERIALIZED (
     SELECT l.* FROM memory_live l
-    WHERE (%(path)s::text IS NULL OR l.source ~ %(path)s::text)
-      AND (%(tag)s::text IS NULL OR EXISTS (
-              SELECT FROM unnest(l.tags) AS t (name)
-              WHERE lower(t.name) = lower(%(tag)s::text) OR starts_with(lower(t.name), lower(%(tag)s::text) || '/')))
-      AND (%(since)s::timestamptz IS NULL OR coalesce(l.note_date, l.updated_at) >= %(since)s::timestamptz)
-      AND (%(heading)s::text IS NULL OR strpos(lower(l.heading_path), lower(%(heading)s::text)) > 0)
+    WHERE TRUE
+      AND (%(path)s::text IS NULL OR l.source ~ %(path)s::text) -- @path
+      AND (%(tag)s::text IS NULL OR EXISTS ( -- @tag
+              SELECT FROM unnest(l.tags) AS t (name) -- @tag
+              WHERE lower(t.name) = lower(%(tag)s::text) OR starts_with(lower(t.name), lower(%(tag)s::text) || '/'))) -- @tag
+      AND (%(since)s::timestamptz IS NULL OR coalesce(l.note_date, l.updated_at) >= %(since)s::timestamptz) -- @since
+      AND (%(heading)s::text IS NULL OR strpos(lower(l.heading_path), lower(%(heading)s::text)) > 0) -- @heading
 ), approximate AS (
     -- Candidates of the recorded index. Filters stand before the cut here too; where fewer than are wanted come out of
-    -- an index, the exact search below takes over. A branch whose mode is another one is removed when it is planned.
-    (SELECT chunk_id FROM eligible
-     WHERE %(index)s::text = 'bits' AND %(vector)s::text IS NOT NULL AND bits IS NOT NULL
-     ORDER BY bits <~> (SELECT bits FROM question) LIMIT 10 * %(pool)s)
-    UNION ALL
-    (SELECT chunk_id FROM eligible
-     WHERE %(index)s::text = 'hnsw' AND %(vector)s::text IS NOT NULL AND embedding IS NOT NULL
-     ORDER BY embedding::halfvec(1536) <=> (SELECT halves FROM question) LIMIT 2 * %(pool)s)
-    UNION ALL
-    (SELECT chunk_id FROM eligible
-     WHERE %(index)s::text = 'ivfflat' AND %(vector)s::text IS NOT NULL AND embedding IS NOT NULL
-     ORDER BY embedding <=> (SELECT vector FROM question) LIMIT 2 * %(pool)s)
+    -- an index, the exact search below takes over. A branch whose mode is another one is not run.
+    (SELECT NULL AS chunk_id WHERE FALSE)
+    UNION ALL -- @bits
+    (SELECT chunk_id FROM eligible -- @bits
+     WHERE %(index)s::text = 'bits' AND %(vector)s::vector IS NOT NULL AND bits IS NOT NULL -- @bits
+     ORDER BY bits <~> (SELECT bits FROM question) LIMIT 1000) -- @bits
+    UNION ALL -- @hnsw
+    (SELECT chunk_id FROM eligible -- @hnsw
+     WHERE %(index)s::text = 'hnsw' AND %(vector)s::vector IS NOT NULL AND embedding IS NOT NULL -- @hnsw
+     ORDER BY embedding::halfvec(1536) <=> (SELECT halves FROM question) LIMIT 200) -- @hnsw
+    UNION ALL -- @ivfflat
+    (SELECT chunk_id FROM eligible -- @ivfflat
+     WHERE %(index)s::text = 'ivfflat' AND %(vector)s::vector IS NOT NULL AND embedding IS NOT NULL -- @ivfflat
+     ORDER BY embedding <=> (SELECT vector FROM question) LIMIT 200) -- @ivfflat
 ), nearest AS (
     (SELECT chunk_id, embedding <=> (SELECT vector FROM question) AS distance
      FROM approximate JOIN memory_live USING (chunk_id)
-     ORDER BY distance LIMIT %(pool)s)
+     ORDER BY distance LIMIT 100)
     UNION
     (SELECT chunk_id, embedding <=> (SELECT vector FROM question) AS distance FROM eligible
-     WHERE %(vector)s::text IS NOT NULL AND embedding IS NOT NULL
-       AND (SELECT count(*) < %(pool)s FROM approximate)
-     ORDER BY distance LIMIT %(pool)s)
+     WHERE %(vector)s::vector IS NOT NULL AND embedding IS NOT NULL
+       AND (SELECT count(*) < 100 FROM approximate)
+     ORDER BY distance LIMIT 100)
 ), vector_leg AS (
     SELECT chunk_id, row_number() OVER (ORDER BY distance, chunk_id) AS rank
-    FROM nearest ORDER BY distance LIMIT %(pool)s
+    FROM nearest ORDER BY distance LIMIT 100
 ), keyword_leg AS (
     SELECT chunk_id, row_number() OVER (ORDER BY score DESC, chunk_id) AS rank, score
     FROM (SELECT chunk_id,
@@ -69,7 +75,7 @@ WITH question AS MATERIALIZED (
                  END AS score
           FROM eligible
           WHERE keywords @@ CASE WHEN %(prefix)s::text IS NULL THEN (SELECT query FROM selecting) ELSE %(query)s::tsquery END
-          ORDER BY score DESC LIMIT %(pool)s) matching
+          ORDER BY score DESC LIMIT 100) matching
 ), candidate AS (
     SELECT chunk_id FROM vector_leg UNION SELECT chunk_id FROM keyword_leg
 )

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from typing import LiteralString  # its home since 3.11
 
 SEARCH_SETTINGS: Final = {
-    # With the values at hand the planner drops the filters and branches that a question does not use.
+    # With the values at hand the planner drops the filters and branches that a question does not use. A connection that
+    # asks with those parts alone may plan once (``query.database``).
     "plan_cache_mode": "force_custom_plan",
     # Pages of an index lie in memory or on an SSD. With the default of 4, meant for discs that turn, all vectors were
     # read rather than the narrow index over their signs as soon as a sync had touched a part of the table.
@@ -48,17 +49,25 @@ def sql_directory() -> Path:
 
 
 @cache
-def query(name: str) -> LiteralString:
+def query(name: str, parts: frozenset[str] | None = None) -> LiteralString:
     """Return the text of ``sql/queries/<name>.sql``.
 
     The type says what psycopg asks for: text that no caller's data is part of. That holds, since the files are
     part of the program.
+
+    Args:
+        name: Of the file.
+        parts: Lines that end with ``-- @part`` stay for these alone; None keeps all.
 
     Raises:
         StoreError: There is no such file.
     """
     path = sql_directory() / "queries" / f"{name}.sql"
     try:
-        return cast("LiteralString", path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{path}: cannot be read ({type(error).__name__})") from None
+    if parts is not None:
+        lines = (line.partition(" -- @") for line in text.split("\n"))
+        text = "\n".join(line for line, _, part in lines if not part or part in parts)
+    return cast("LiteralString", text)

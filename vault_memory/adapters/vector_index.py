@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 OLDEST_PGVECTOR_FOR_HNSW: Final = (0, 8, 4)  # 0.8.2 to 0.8.4 fixed an overflow and corrupt graphs
 RECALL_AT: Final = 10
 SAMPLE: Final = 40
-_POOL: Final = 100  # as in a search
 
 _BUILD: Final[dict[str, LiteralString]] = {
     "hnsw": (
@@ -180,7 +179,7 @@ class VectorIndex:
     def _nearest(self, vector: object, mode: str, itself: object) -> list[float]:
         """Return the similarities of the ten nearest chunks, by the statement of a search without a keyword."""
         nothing = dict.fromkeys(("query", "prefix", "path", "tag", "since", "heading"))
-        given = {**nothing, "dimensions": [], "lexemes": [], "vector": vector, "index": mode, "pool": _POOL}
+        given = {**nothing, "dimensions": [], "lexemes": [], "vector": vector, "index": mode}
         with self._connection.transaction(), self._connection.cursor(row_factory=dict_row) as cursor:
             for name, value in SEARCH_SETTINGS.items():
                 cursor.execute("SELECT set_config(%s, %s, true)", [name, value])

@@ -15,6 +15,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -77,9 +78,13 @@ def positions(text: str) -> Iterator[tuple[str, int, int]]:
     are normalised, which may change lengths. Input beyond ``MAX_TEXT_CHARACTERS`` is left out.
     """
     for match in _RUN.finditer(text, 0, MAX_TEXT_CHARACTERS):
-        tokens = list(_tokens(match.group()))
+        run = match.group()
         start, end = match.span()
-        is_paired = match["cjk"] is not None and len(tokens) == max(1, end - start - 1)
+        if run.isascii() and run.isalpha() and (run.islower() or run.isupper()):  # most words, and one token each
+            yield _cut(run), start, end
+            continue
+        tokens = list(_tokens(run))
+        is_paired = match.lastgroup == "cjk" and len(tokens) == max(1, end - start - 1)
         for number, token in enumerate(tokens):
             if is_paired:
                 yield token, start + number, min(start + number + 2, end)
@@ -156,6 +161,7 @@ class QueryTerms:
     prefix: str | None = field(repr=False, default=None)
 
 
+@lru_cache(maxsize=16)  # a question is read to be asked, to be weighed and once for every excerpt
 def query_terms(text: str) -> QueryTerms:
     """Read a question; no text can raise."""
     tokens = tuple(dict.fromkeys(tokenize(text)))[:MAX_QUERY_TERMS]
@@ -178,22 +184,21 @@ def _normalise(text: str) -> str:
 
 def _tokens(text: str) -> Iterator[str]:
     for match in _RUN.finditer(_normalise(text)):
-        run = match["cjk"]
-        if run is not None:
+        run = match.group()
+        if match.lastgroup == "cjk":
             if len(run) == 1:
                 yield run
             else:
                 for i in range(len(run) - 1):
                     yield run[i : i + 2]
+        elif run.isalpha() and (run.islower() or run.isupper()):
+            yield _cut(run)
         else:
-            yield from _word_tokens(match["word"])
+            yield from _word_tokens(run)
 
 
 def _word_tokens(word: str) -> Iterator[str]:
-    """Yield a word, or an identifier whole, by its outer parts and by its pieces."""
-    if word.isalpha() and (word.islower() or word.isupper()):
-        yield _cut(word)
-        return
+    """Yield an identifier whole, by its outer parts and by its pieces; a plain word is one of one piece."""
     seen: set[str] = set()
     for candidate in (word, *_OUTER.split(word), *_INNER.split(word), *_camel_pieces(word)):
         token = candidate.casefold()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import DictRow
 
+    from vault_memory.query.embed import Kept
     from vault_memory.settings import Settings
 
 _T = TypeVar("_T")
@@ -85,6 +86,7 @@ class Look:
     """A question on its way through the vaults; it is embedded once for each embedder that is recorded.
 
     Attributes:
+        kept: What a process that asks often keeps of the embedder.
         notices: About the question's embedding, each once.
     """
 
@@ -93,6 +95,7 @@ class Look:
     filters: Filters
     embedder: Callable[[str], Sequence[float]] | None
     semantic: bool
+    kept: Kept | None = None
     notices: list[str] = field(default_factory=list[str])
     _vectors: dict[RecordedEmbedder, Sequence[float] | None] = field(
         default_factory=dict["RecordedEmbedder", "Sequence[float] | None"]
@@ -137,7 +140,7 @@ class Look:
         if recorded.name is None:
             return None  # an empty store: there is nothing to say about vectors
         try:
-            vector = embed_query(self.question, recorded, settings)
+            vector = embed_query(self.question, recorded, settings, kept=self.kept)
         except (EmbeddingError, ConfigError) as error:
             self.notices.append(f"answered by keywords alone: {error}")
             return None

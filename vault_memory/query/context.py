@@ -14,6 +14,7 @@ import json
 import os
 import re
 import unicodedata
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -46,7 +47,10 @@ _ALIGN_CHARACTERS: Final = 60
 _CLUSTER_CHARACTERS: Final = 160
 _MAX_MATCHES: Final = 2_000
 
-_ESCAPED = re.compile("[<>&\uff06\uff1c\uff1e\ufe60\ufe64\ufe65\x7f-\x9f\u2028\u2029]")
+_ESCAPES = "<>&\uff06\uff1c\uff1e\ufe60\ufe64\ufe65\x7f-\x9f\u2028\u2029"
+_ESCAPED = re.compile(f"[{_ESCAPES}]")
+_SHORT_ESCAPES: Final = '"\\\b\f\n\r\t'
+_COSTLY = re.compile(rf'["\\\x00-\x1f{_ESCAPES}]')
 _SENTENCE_END = re.compile(r"[.!?]\s+|[。！？；\n]\s*")
 _SPACE = re.compile(r"\s")
 
@@ -240,9 +244,22 @@ def _escape(text: str) -> str:
     return _ESCAPED.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
-def _cost(text: str) -> int:
-    """Return the characters that a text takes inside a JSON string of the block."""
-    return len(_escape(json.dumps(text, ensure_ascii=False))) - 2
+def _cost(text: str, start: int = 0, end: int | None = None) -> int:
+    """Return the characters that a text, or a part of it, takes inside a JSON string of the block."""
+    end = len(text) if end is None else end
+    places, sums = _surcharges(text)
+    return end - start + sums[bisect_left(places, end)] - sums[bisect_left(places, start)]
+
+
+@lru_cache(maxsize=32)  # an excerpt's borders are searched for: one text is asked about some thirty times
+def _surcharges(text: str) -> tuple[list[int], list[int]]:
+    """Return where the characters stand that are written as escapes, and what those before each cost more than one."""
+    places: list[int] = []
+    sums = [0]
+    for match in _COSTLY.finditer(text):
+        places.append(match.start())
+        sums.append(sums[-1] + (1 if match.group() in _SHORT_ESCAPES else 5))
+    return places, sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,14 +331,14 @@ def _excerpt(text: str, matches: Sequence[_Match], budget: int) -> str:
     if room <= 0:
         return ""
     core_start, core_end = _core(matches, min(_CLUSTER_CHARACTERS, room))
-    core_end = core_start + _longest_within(text[core_start:core_end], room)
-    left = room - _cost(text[core_start:core_end])
+    core_end = _latest_within(text, core_start, core_end, room)
+    left = room - _cost(text, core_start, core_end)
     # Text before the match helps to read it, and text after it more often holds the answer.
     start = _begin(text, core_start, _earliest_within(text, core_start, left // 2 if left < room // 2 else left // 3))
-    if len(text) - start <= room and _cost(text[start:]) <= room:
+    if len(text) - start <= room and _cost(text, start) <= room:
         # Everything up to the end fits: what is left over shows more of what comes before.
         start = _begin(text, core_start, _earliest_within(text, len(text), room))
-    end = _finish(text, start, core_end, start + _longest_within(text[start : start + room], room))
+    end = _finish(text, start, core_end, _latest_within(text, start, start + room, room))
     return (_CUT if start else "") + text[start:end].rstrip() + (_CUT if end < len(text) else "")
 
 
@@ -355,18 +372,19 @@ def _earliest_within(text: str, end: int, room: int) -> int:
     low, high = max(0, end - room), end
     while low < high:
         middle = (low + high) // 2
-        if _cost(text[middle:end]) <= room:
+        if _cost(text, middle, end) <= room:
             high = middle
         else:
             low = middle + 1
     return low
 
 
-def _longest_within(text: str, room: int) -> int:
-    low, high = 0, len(text)
+def _latest_within(text: str, start: int, end: int, room: int) -> int:
+    """Return the last end, up to ``end``, to which everything from ``start`` costs at most ``room``."""
+    low, high = start, min(end, len(text))
     while low < high:
         middle = (low + high + 1) // 2
-        if _cost(text[:middle]) <= room:
+        if _cost(text, start, middle) <= room:
             low = middle
         else:
             high = middle - 1
@@ -384,7 +402,7 @@ def _middle_cut(text: str, limit: int) -> str:
         right = _border_at_or_after(text, len(text) - tail)
         shorter = text[:left] + _CUT + text[right:]
         if len(shorter) >= len(text):
-            return text[: _border_at_or_before(text, 0, _longest_within(text, limit))]
+            return text[: _border_at_or_before(text, 0, _latest_within(text, 0, len(text), limit))]
         text = shorter
     return text
 

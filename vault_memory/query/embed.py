@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -51,10 +52,76 @@ class RecordedEmbedder:
         return self.name != "hashing"
 
 
+@dataclass(slots=True)
+class Kept:
+    """What a process that answers many questions keeps from one to the next; nothing of it is written anywhere.
+
+    Attributes:
+        questions: Vectors of at most this many questions, those asked last; 0: none.
+    """
+
+    questions: int
+    _vectors: OrderedDict[tuple[object, ...], Sequence[float]] = field(
+        default_factory=OrderedDict[tuple[object, ...], "Sequence[float]"], repr=False
+    )
+    _connection: tuple[str, HTTPConnection] | None = field(default=None, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def vector(self, key: tuple[object, ...]) -> Sequence[float] | None:
+        """Return what was remembered under a key."""
+        with self._lock:
+            found = self._vectors.get(key)
+            if found is not None:
+                self._vectors.move_to_end(key)
+            return found
+
+    def remember(self, key: tuple[object, ...], vector: Sequence[float]) -> None:
+        """Remember a vector and forget the one that was not asked for the longest."""
+        with self._lock:
+            self._vectors[key] = vector
+            while len(self._vectors) > self.questions:
+                self._vectors.popitem(last=False)
+
+    def take(self, origin: str) -> HTTPConnection | None:
+        """Hand out the open connection to a place; nobody else has it until it is put back."""
+        with self._lock:
+            kept, self._connection = self._connection, None
+        if kept is None or kept[0] == origin:
+            return kept and kept[1]
+        kept[1].close()
+        return None
+
+    def put_back(self, origin: str, connection: HTTPConnection) -> None:
+        """Keep a connection whose answer was read to its end."""
+        with self._lock:
+            kept, self._connection = self._connection, (origin, connection)
+        if kept is not None:
+            kept[1].close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        with self._lock:
+            kept, self._connection = self._connection, None
+        if kept is not None:
+            kept[1].close()
+
+
 def embed_query(
-    text: str, recorded: RecordedEmbedder, settings: Settings, *, timeout_seconds: float = TIMEOUT_SECONDS
+    text: str,
+    recorded: RecordedEmbedder,
+    settings: Settings,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    kept: Kept | None = None,
 ) -> Sequence[float]:
     """Embed a question.
+
+    Args:
+        text: The question.
+        recorded: Who made the stored vectors.
+        settings: Where that one is asked, and with which key.
+        timeout_seconds: For all of it.
+        kept: Of a process that asks often.
 
     Raises:
         EmbeddingError: It could not be embedded; the keyword leg can still answer.
@@ -78,15 +145,31 @@ def embed_query(
     )
     if key is None and endpoint.provider.needs_key:
         raise EmbeddingError(f"there is no API key for {endpoint.host}")
+    asked = (endpoint.base_url, recorded.model, recorded.dimensions, text)
+    known = kept.vector(asked) if kept is not None else None
+    if known is not None:
+        return known
     body = json.dumps(endpoint.request_body(recorded.model, recorded.dimensions, [text])).encode()
     headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
     if key is not None:
         headers["Authorization"] = f"Bearer {egress.check_key(key)}"
-    answer = _within(timeout_seconds, endpoint, body, headers, egress.max_answer_bytes(1, recorded.dimensions))
-    return egress.read_answer(answer, 1, recorded.dimensions, endpoint).vectors[0]
+    request = _Request(endpoint, body, headers, egress.max_answer_bytes(1, recorded.dimensions))
+    answer = _within(timeout_seconds, request, kept)
+    vector = egress.read_answer(answer, 1, recorded.dimensions, endpoint).vectors[0]
+    if kept is not None and kept.questions:
+        kept.remember(asked, vector)
+    return vector
 
 
-def _within(seconds: float, endpoint: Endpoint, body: bytes, headers: dict[str, str], max_bytes: int) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Request:
+    endpoint: Endpoint
+    body: bytes = field(repr=False)
+    headers: dict[str, str] = field(repr=False)
+    max_bytes: int
+
+
+def _within(seconds: float, request: _Request, kept: Kept | None) -> bytes:
     """Make the request in a thread that nobody waits for longer than ``seconds``.
 
     A socket's time-out starts anew with every byte, and name resolution has none at all.
@@ -95,7 +178,7 @@ def _within(seconds: float, endpoint: Endpoint, body: bytes, headers: dict[str, 
 
     def work() -> None:
         try:
-            outcome.append(_post(endpoint, body, headers, max_bytes, seconds))
+            outcome.append(_answer(request, seconds, kept))
         except EmbeddingError as error:
             outcome.append(error)
 
@@ -103,35 +186,59 @@ def _within(seconds: float, endpoint: Endpoint, body: bytes, headers: dict[str, 
     thread.start()
     thread.join(seconds)
     if not outcome:
-        raise _late(endpoint, seconds)
+        raise _late(request.endpoint, seconds)
     if isinstance(outcome[0], EmbeddingError):
         raise outcome[0]
     return outcome[0]
 
 
-def _post(endpoint: Endpoint, body: bytes, headers: dict[str, str], max_bytes: int, seconds: float) -> bytes:
+def _answer(request: _Request, seconds: float, kept: Kept | None) -> bytes:
+    origin = _origin(request.endpoint)
+    connection = kept.take(origin) if kept is not None else None
+    if connection is not None:
+        try:
+            return _post(connection, request, seconds, kept)
+        except EmbeddingUnavailable as error:
+            # Closed by the other side while nobody asked; what it refused or did not answer in time is not asked twice.
+            if not isinstance(error.__cause__, ConnectionError):
+                raise
+    return _post(_connection(request.endpoint, seconds), request, seconds, kept)
+
+
+def _post(connection: HTTPConnection, request: _Request, seconds: float, kept: Kept | None) -> bytes:
     from http.client import HTTPException  # noqa: PLC0415 - imported where a request is made
 
     from vault_memory.adapters.egress import failure_of_status  # noqa: PLC0415 - as above
 
-    connection = _connection(endpoint, seconds)
+    endpoint, is_done = request.endpoint, False
     try:
-        connection.request("POST", endpoint.embeddings_url.removeprefix(_origin(endpoint)), body, headers)
+        path = endpoint.embeddings_url.removeprefix(_origin(endpoint))
+        connection.request("POST", path, request.body, request.headers)
         # A response outlives its connection where the server closes it: both are closed.
         with connection.getresponse() as response:
             if response.status != HTTPStatus.OK:
                 raise failure_of_status(response.status, endpoint, response.headers.get("x-request-id"))
-            answer = response.read(max_bytes + 1)
+            answer = response.read(request.max_bytes + 1)
+            is_done = response.isclosed() and not response.will_close
     except TimeoutError:
         # The socket's own limit is as long as the caller's: whichever is noticed first, the reason is the same.
         raise _late(endpoint, seconds) from None
+    except ConnectionError as error:
+        raise _unreachable(endpoint, error) from error
     except (OSError, HTTPException) as error:
-        raise EmbeddingUnavailable(f"{endpoint.host} cannot be reached ({type(error).__name__})") from None
+        raise _unreachable(endpoint, error) from None
     finally:
-        connection.close()
-    if len(answer) > max_bytes:
-        raise EmbeddingAnswerError(f"{endpoint.host} sent more than {max_bytes} bytes for one vector")
+        if kept is not None and is_done:
+            kept.put_back(_origin(endpoint), connection)
+        else:
+            connection.close()
+    if len(answer) > request.max_bytes:
+        raise EmbeddingAnswerError(f"{endpoint.host} sent more than {request.max_bytes} bytes for one vector")
     return answer
+
+
+def _unreachable(endpoint: Endpoint, error: Exception) -> EmbeddingUnavailable:
+    return EmbeddingUnavailable(f"{endpoint.host} cannot be reached ({type(error).__name__})")
 
 
 def _late(endpoint: Endpoint, seconds: float) -> EmbeddingUnavailable:

@@ -37,6 +37,7 @@ from vault_memory.query.asking import ask_each, labelled, vault_notices
 from vault_memory.query.cleaning import one_line
 from vault_memory.query.context import DEFAULT_MAX_CHARS, check_max_chars, render, shorten
 from vault_memory.query.database import Sessions, fetch
+from vault_memory.query.embed import Kept
 from vault_memory.query.search import MAX_K, Mode, search
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Memory:
     vaults: Sequence[Settings]
     _sessions: Sessions = field(default_factory=Sessions)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, vaults: Sequence[Settings]) -> Memory:
+        """Return one that has asked nothing yet, and remembers questions as the first vault's settings say."""
+        return cls(vaults, Sessions(kept=Kept(vaults[0].search.remembered_questions)))
 
     def ask(self, question: Callable[[Sessions], _T]) -> _T:
         """Ask over the kept connections.
@@ -258,7 +264,7 @@ def serve(vaults: Sequence[Settings]) -> None:
     _log_to_stderr()
     with redirect_stdout(sys.stderr):
         _load_what_a_search_needs()
-    memory = Memory(vaults)
+    memory = Memory.of(vaults)
     # What is loaded by now stays: collections that walk through all of the SDK would hold up every tenth answer.
     gc.collect()
     gc.freeze()

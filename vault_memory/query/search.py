@@ -15,7 +15,7 @@ import logging
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, get_args
 
 from vault_memory import settings as settings_module
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 MAX_K: Final = 100
 CHUNKS_PER_NOTE: Final = 2
 _DUPLICATE_SHARE: Final = 0.95
+_REMEMBERED_CHARACTERS: Final = 4_000
 
 _log = logging.getLogger(__name__)
 
@@ -93,8 +94,8 @@ def search(
     filters = Filters.read(path, tag, since, heading)
     asked = vaults or ((settings,) if settings else settings_module.load_all())
     notices = ["the question was cut to 2,000 characters"] if len(text.strip()) > MAX_QUERY_CHARACTERS else []
-    look = Look(question, mode, filters, embedder, semantic)
     with nullcontext(sessions) if sessions is not None else Sessions() as open_sessions:
+        look = Look(question, mode, filters, embedder, semantic, open_sessions.kept)
         found, problems = ask_each(asked, open_sessions, look.at)
         notices += [*look.notices, *problems]
         notices += [line for one in found for line in labelled(one.state.name, one.notices, several=len(asked) > 1)]
@@ -235,12 +236,10 @@ def holds_secret(source: str, texts: Iterable[str], allowed: Callable[[], Collec
         texts: What would be shown; each is looked at on its own, as a heading is no label of its section.
         allowed: Tells the rules whose findings the operator released for this note; asked only if something is found.
     """
-    from vault_memory.notes import secrets  # noqa: PLC0415 - only when there is a hit
-
     try:
         # Cleaning takes out what stood between two halves: what is shown is looked at, not just what is stored.
         readings = dict.fromkeys(reading for text in texts for reading in (text, clean(text).text))
-        rules = {finding.rule for reading in readings for finding in secrets.scan(reading)}
+        rules = {rule for reading in readings for rule in _rules_matched(reading)}
     except (ScanError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
         found = True
     else:
@@ -248,6 +247,21 @@ def holds_secret(source: str, texts: Iterable[str], allowed: Callable[[], Collec
     if found:
         _log.warning("withheld a chunk of %a: it matches a rule of the secret scan", source)
     return found
+
+
+def _rules_matched(text: str) -> frozenset[str]:
+    return _remembered_rules(text) if len(text) <= _REMEMBERED_CHARACTERS else _scanned(text)
+
+
+@lru_cache(maxsize=2_048)  # a process that answers many questions shows the same chunks again, and titles in every hit
+def _remembered_rules(text: str) -> frozenset[str]:
+    return _scanned(text)
+
+
+def _scanned(text: str) -> frozenset[str]:
+    from vault_memory.notes import secrets  # noqa: PLC0415 - only when there is a hit
+
+    return frozenset(finding.rule for finding in secrets.scan(text))
 
 
 def _hit(ranking: _Ranked) -> Hit:

@@ -201,9 +201,10 @@ def test_the_scan_of_signs_reads_the_narrow_index_alone(database, query_settings
     use(database, "bits")
     make_visible(database)
     given = dict.fromkeys(("query", "prefix", "path", "tag", "since", "heading"))
-    given |= {"dimensions": [], "lexemes": [], "vector": str(QUESTION), "index": "bits", "pool": 100}
+    given |= {"dimensions": [], "lexemes": [], "vector": str(QUESTION), "index": "bits"}
     with connect(query_settings) as session:
-        rows = session.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + query("search"), given).fetchone()
+        asked = query("search", frozenset({"bits"}))
+        rows = session.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + asked, given).fetchone()
     scans = [node for node in nodes(rows["QUERY PLAN"][0]["Plan"]) if node.get("Relation Name") == "memory_chunk"]
     ran = {(node["Node Type"], node.get("Index Name")) for node in scans if node["Actual Loops"]}
     assert ("Index Only Scan", "memory_chunk_bits") in ran

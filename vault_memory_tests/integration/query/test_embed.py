@@ -11,7 +11,7 @@ import pytest
 from vault_memory import settings as settings_module
 from vault_memory.errors import ConfigError, EmbeddingError
 from vault_memory.notes import hashing
-from vault_memory.query.embed import RecordedEmbedder, embed_query
+from vault_memory.query.embed import Kept, RecordedEmbedder, embed_query
 
 RECORDED = RecordedEmbedder("openai", "some-model", 4)
 GOOD = json.dumps({"data": [{"index": 0, "embedding": [3.0, 0.0, 4.0, 0.0]}]}).encode()
@@ -30,6 +30,12 @@ class Provider(ThreadingHTTPServer):
         self.released.set()
         self.answered = threading.Event()
         self.requests = []
+        self.connections = 0
+
+    def finish_request(self, request, client_address):
+        """Count."""
+        self.connections += 1
+        super().finish_request(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -176,3 +182,74 @@ def test_the_recorded_hashing_embedder_needs_no_network(provider, provider_setti
     assert [] == provider.requests
     with pytest.raises(EmbeddingError, match="version"):
         embed_query("question", RecordedEmbedder("hashing", "hashing-0", 1536), provider_settings)
+
+
+class Lasting(Handler):
+    """One connection for many requests, as providers serve them; ``hang_up`` ends it after an answer, unannounced."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self):
+        """Answer with a length, so that the connection can go on."""
+        status, answer, headers = self.server.answer
+        self.server.answer = (status, answer, {**headers, "Content-Length": str(len(answer))})
+        super().do_POST()
+        self.close_connection = getattr(self.server, "hang_up", False)
+
+
+@pytest.fixture
+def kept(provider):
+    """What a process that asks often keeps, and a provider that keeps connections open."""
+    provider.RequestHandlerClass = Lasting
+    keeper = Kept(2)
+    yield keeper
+    keeper.close()
+
+
+def ask(settings, kept, *questions):
+    """Embed questions one after the other."""
+    return [embed_query(question, RECORDED, settings, timeout_seconds=10, kept=kept) for question in questions]
+
+
+def test_one_connection_serves_many_questions(provider, provider_settings, kept):
+    """A process that asks often pays for one handshake."""
+    ask(provider_settings, kept, "a", "b", "c")
+    assert (3, 1) == (len(provider.requests), provider.connections)
+
+
+def test_a_question_of_late_is_not_sent_again(provider, provider_settings, kept):
+    """The last two questions are remembered, for their model and address alone."""
+    (first, again) = ask(provider_settings, kept, "a", "a")
+    assert first == again
+    assert 1 == len(provider.requests)
+    ask(provider_settings, kept, "b", "a", "c", "a", "b")
+    assert ["a", "b", "c", "b"] == [body["input"][0] for _, _, body in provider.requests]
+    embed_query("b", RecordedEmbedder("openai", "another-model", 4), provider_settings, kept=kept)
+    assert 5 == len(provider.requests)
+
+
+def test_nothing_is_remembered_where_that_is_not_wanted(provider, provider_settings, kept):
+    """``remembered_questions = 0``."""
+    kept.questions = 0
+    ask(provider_settings, kept, "a", "a")
+    assert 2 == len(provider.requests)
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_again(provider, provider_settings, kept):
+    """Providers hang up on the idle: the next question notices, and is asked once more over a new connection."""
+    provider.hang_up = True
+    ask(provider_settings, kept, "a", "b", "c")
+    assert (3, 3) == (len(provider.requests), provider.connections)
+
+
+def test_an_error_is_not_remembered_and_not_asked_twice(provider, provider_settings, kept):
+    """Over a kept connection a refusal is one request, and the next question is answered."""
+    ask(provider_settings, kept, "a")
+    good, provider.answer = provider.answer, (500, b"", {})
+    with pytest.raises(EmbeddingError, match="500"):
+        ask(provider_settings, kept, "b")
+    assert 2 == len(provider.requests)
+    provider.answer = good
+    ask(provider_settings, kept, "b")
+    assert 3 == len(provider.requests)

@@ -44,6 +44,15 @@ def test_unknown_query_is_one_line() -> None:
         sqlfiles.query("no_such_query")
 
 
+def test_a_part_is_left_out_line_by_line() -> None:
+    """A statement without its filters is what is planned once; whole, it holds every part."""
+    whole, part = sqlfiles.query("search"), sqlfiles.query("search", frozenset({"bits", "tag"}))
+    assert all(name in whole for name in ("%(path)s", "%(tag)s", "%(since)s", "%(heading)s", "halves FROM question"))
+    assert "%(tag)s" in part
+    assert "bits <~>" in part
+    assert not any(name in part for name in ("%(path)s", "%(since)s", "%(heading)s", "halves FROM question", "-- @"))
+
+
 def test_sqlfiles_are_light() -> None:
     """The query pays for no driver to read a text."""
     code = "import sys, vault_memory.adapters.sqlfiles; print(*sys.modules)"

@@ -297,3 +297,11 @@ def test_long_paths_keep_both_ends():
     assert item["source"].startswith("01_Projects/")
     assert item["source"].endswith("/plan.md")
     assert len(item["source"]) <= 200
+
+
+@given(st.text(st.sampled_from('ab"\\\n\t\x01\x7f<&\u2028\uff1c汉\U0001f600')), st.integers(0, 12), st.integers(0, 12))
+def test_a_price_is_the_length_of_what_is_written(text, start, length):
+    """Of any part of a text, with its quotes, line breaks, brackets and control characters."""
+    start, end = min(start, len(text)), min(start + length, len(text))
+    written = context._escape(json.dumps(text[start:end], ensure_ascii=False))
+    assert len(written) - 2 == context._cost(text, start, end)
