@@ -230,7 +230,7 @@ def _read(path: str) -> str | None:
 class Place:
     """A vault with a database and a Dagster of its own."""
 
-    def __init__(self, folder: Path, notes: int, url: str) -> None:
+    def __init__(self, folder: Path, notes: int, url: str | None) -> None:
         self.vault = folder / "vault"
         subprocess.run(
             [sys.executable, DATA / "tools" / "make_vault.py", self.vault, str(notes)], check=True, capture_output=True
@@ -241,10 +241,13 @@ class Place:
             "HOME": str(folder),
             "VAULT_MEMORY_HOME": str(folder / "home"),
             "VAULT_MEMORY_VAULT": str(self.vault),
-            "VAULT_MEMORY_EMBEDDER": "openai",
-            "VAULT_MEMORY_EMBEDDING_BASE_URL": url,
-            "VAULT_MEMORY_EMBEDDING_ALLOW_HTTP_LOOPBACK": "1",
+            "VAULT_MEMORY_EMBEDDER": "hashing" if url is None else "openai",
         }
+        if url is not None:
+            self.environment |= {
+                "VAULT_MEMORY_EMBEDDING_BASE_URL": url,
+                "VAULT_MEMORY_EMBEDDING_ALLOW_HTTP_LOOPBACK": "1",
+            }
         self.settings: Settings = settings_module.load(self.environment)
 
     def sync(self, profile: str | None = None) -> dict[str, float]:
@@ -375,7 +378,7 @@ def measure(notes: int, options: argparse.Namespace) -> dict[str, Any]:
             place.commit("one more")
             edited = place.sync()
             sizes = place.sizes()
-            _bootstrap(place)
+            bootstrap(place)
             with place.webserver(daemon=False) as ask:
                 status = asked(ask, notes + 1)
             row: dict[str, Any] = {
@@ -401,7 +404,8 @@ def measure(notes: int, options: argparse.Namespace) -> dict[str, Any]:
     return row
 
 
-def _bootstrap(place: Place) -> None:
+def bootstrap(place: Place) -> None:
+    """Name Dagster's home and storage in this process' environment."""
     from vault_memory.defs.instance import bootstrap  # noqa: PLC0415 - most of a second
 
     bootstrap(place.settings, open_database(place.settings).dagster_dsn)

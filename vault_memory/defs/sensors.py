@@ -200,6 +200,7 @@ def build_head_sensor(
     *,
     poll_seconds: float = POLL_SECONDS,
     tick_seconds: float = TICK_SECONDS,
+    interval_seconds: int = 1,
 ) -> dg.SensorDefinition:
     """Return the sensor; it is on from the start.
 
@@ -208,12 +209,13 @@ def build_head_sensor(
         jobs: What it may ask for.
         poll_seconds: Between two looks at HEAD inside a tick.
         tick_seconds: How long a tick waits for a commit; 0 looks once.
+        interval_seconds: Between the starts of two ticks at least; Dagster looks every 5 s itself.
     """
 
     @dg.sensor(
         name=names.sensor,
         jobs=jobs,
-        minimum_interval_seconds=1,  # 0 silently means 30
+        minimum_interval_seconds=interval_seconds,  # 0 silently means 30
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={names.resource},
         description="Follows the vault's HEAD: one run at a time over the notes that differ from what is in memory.",

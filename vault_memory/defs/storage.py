@@ -124,6 +124,11 @@ def storage_url(dsn: str) -> str:
     return _text(_url(dsn).set(drivername="postgresql+psycopg2"))
 
 
+def plain_dsn(url: str) -> str:
+    """Return the URL of Dagster's storage as libpq takes it."""
+    return _text(_url(url).set(drivername="postgresql"))
+
+
 def _url(dsn: str) -> URL:
     try:
         if "://" in dsn:
