@@ -6,7 +6,8 @@ inside the vault, which is data.
 
 The environment wins over the file. The file is TOML, named by ``VAULT_MEMORY_CONFIG`` or
 ``~/.config/vault-memory/config.toml``; its keys are the names below without their prefix, in lower case,
-with ``[embedding]``, ``[scan]``, ``[sync]``, ``[search]``, ``[eval]``, ``[agent]`` and ``[journal]`` as tables.
+with ``[embedding]``, ``[scan]``, ``[sync]``, ``[search]``, ``[eval]``, ``[agent]``, ``[journal]`` and ``[dagster]`` as
+tables.
 Every ``[vaults.NAME]`` adds a vault of its own, which shares all but its path, kind, schema, scan and questions.
 """
 
@@ -183,6 +184,19 @@ class AgentSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DagsterSettings:
+    """How Dagster keeps house, for all vaults.
+
+    Attributes:
+        keep_days: Runs, events and ticks older than this go, unless they show how things stand.
+        on_failure_command: Command line that is given a JSON object about a failed run on its standard input.
+    """
+
+    keep_days: int = 30
+    on_failure_command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JournalSettings:
     """How sessions of an agent become notes.
 
@@ -241,6 +255,7 @@ class Settings:
     search: SearchSettings = field(default_factory=SearchSettings)
     agent: AgentSettings = field(default_factory=AgentSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
+    dagster: DagsterSettings = field(default_factory=DagsterSettings)
 
     @property
     def journal_folder(self) -> Path:
@@ -349,6 +364,7 @@ def load_all(
         search=_search(reader),
         agent=_agent(reader),
         journal=reader.table("journal", JournalSettings),
+        dagster=reader.table("dagster", DagsterSettings),
     )
     if unnamed.kind == "directory" and "roots" not in reader.config.get("scan", {}):
         unnamed = replace(unnamed, scan=replace(unnamed.scan, roots=(".",)))

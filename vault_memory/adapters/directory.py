@@ -35,6 +35,7 @@ from vault_memory.notes.paths import NotePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
+    from datetime import datetime
 
 _MAX_LOOKS: Final = 6
 _PAUSE_SECONDS: Final = 0.02
@@ -158,6 +159,10 @@ class DirectorySource:
     def exists(self, commit: str) -> bool:
         """Return whether the folder is in a state now, or was when this object last looked."""
         return commit in self._states or self.head() == commit
+
+    def author_time(self, commit: str) -> datetime | None:
+        """Return None: nobody commits a folder, and its files' times are each its own."""
+        del commit
 
     def count_between(self, old: str, new: str) -> int | None:
         """Return None: a folder has no history to count in."""

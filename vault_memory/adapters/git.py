@@ -184,7 +184,18 @@ class GitVault:
         Raises:
             CommitGoneError: The commit is not in the repository.
         """
-        output = self._about(commit, "log", "-1", "--no-show-signature", "--format=%ct", _object(commit), "--")
+        return self._time(commit, "%ct")
+
+    def author_time(self, commit: str) -> datetime:
+        """Return when a commit was first written, in UTC: an amend or a rebase leaves that as it was.
+
+        Raises:
+            CommitGoneError: The commit is not in the repository.
+        """
+        return self._time(commit, "%at")
+
+    def _time(self, commit: str, field: str) -> datetime:
+        output = self._about(commit, "log", "-1", "--no-show-signature", f"--format={field}", _object(commit), "--")
         # Somebody can write any number into a commit; a strange date is no reason to stop.
         seconds = min(max(int(output.strip() or b"0"), 0), _LAST_SECOND)
         return datetime.fromtimestamp(seconds, UTC)

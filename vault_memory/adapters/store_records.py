@@ -188,6 +188,7 @@ class Counts:
     failed: int
     notes: int
     chunks: int
+    tokens: int
     orphans: int
     unlisted: int
     leaks: int

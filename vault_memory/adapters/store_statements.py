@@ -13,6 +13,7 @@ SELECT count(*) FILTER (WHERE status = 'indexed') AS indexed,
        count(*) FILTER (WHERE status = 'failed') AS failed,
        (SELECT count(*) FROM memory_primary) AS notes,
        (SELECT count(*) FROM memory_chunk) AS chunks,
+       (SELECT coalesce(sum(token_count), 0)::bigint FROM memory_primary) AS tokens,
        (SELECT count(*) FROM memory_chunk c
         WHERE NOT EXISTS (SELECT FROM memory_primary p WHERE p.id = c.note_id)) AS orphans,
        (SELECT count(*) FROM memory_primary p WHERE NOT EXISTS

@@ -7,8 +7,10 @@ search itself, whose statement is measured here as it is.
 from __future__ import annotations
 
 import re
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Final, LiteralString
 
 import psycopg
@@ -21,7 +23,7 @@ from vault_memory.adapters.sqlfiles import SEARCH_SETTINGS, query
 from vault_memory.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from vault_memory.settings import IndexChoice, IndexMode
 
@@ -156,18 +158,18 @@ class VectorIndex:
             if other != mode:
                 self._connection.execute(statement)
 
-    def recall(self, mode: IndexMode) -> float | None:
+    def recall(self, mode: IndexMode, sample: int | None = None) -> float | None:
         """Ask for the neighbours of stored vectors by a mode and by exact search, and compare; None: too few vectors.
+
+        Args:
+            mode: To compare with exact search.
+            sample: Stored vectors to ask with; None: ``SAMPLE``.
 
         Returns:
             Share of the exact ten that the mode finds (or others as near), the vector itself not counted.
         """
-        sample = self._connection.execute(
-            "SELECT id, embedding::text FROM memory_chunk WHERE embedding IS NOT NULL ORDER BY md5(id) LIMIT %s",
-            [SAMPLE],
-        ).fetchall()
         found = wanted = 0
-        for chunk_id, vector in sample:
+        for chunk_id, vector in self._sample(sample or SAMPLE):
             exact = self._nearest(vector, "exact", chunk_id)
             if len(exact) < RECALL_AT:
                 continue
@@ -175,6 +177,20 @@ class VectorIndex:
             wanted += RECALL_AT
             found += sum(similarity >= exact[-1] - 1e-6 for similarity in near)
         return found / wanted if wanted else None
+
+    def milliseconds(self, mode: IndexMode, sample: int) -> float | None:
+        """Return what the search for a stored vector takes, the median of some; None where there is no vector."""
+        taken: list[float] = []
+        for chunk_id, vector in self._sample(sample):
+            started = time.perf_counter()
+            self._nearest(vector, mode, chunk_id)
+            taken.append(1000 * (time.perf_counter() - started))
+        return median(taken) if taken else None
+
+    def _sample(self, most: int) -> Sequence[tuple[object, ...]]:
+        return self._connection.execute(
+            "SELECT id, embedding::text FROM memory_chunk WHERE embedding IS NOT NULL ORDER BY md5(id) LIMIT %s", [most]
+        ).fetchall()
 
     def _nearest(self, vector: object, mode: str, itself: object) -> list[float]:
         """Return the similarities of the ten nearest chunks, by the statement of a search without a keyword."""

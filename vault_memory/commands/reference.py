@@ -18,6 +18,7 @@ import click
 from vault_memory import settings as settings_module
 from vault_memory.settings import (
     AgentSettings,
+    DagsterSettings,
     EmbeddingSettings,
     EvalSettings,
     JournalSettings,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _GENERATED: Final = "<!-- Made by: python -m vault_memory.commands.reference -->\n"
 _WIDTH: Final = 100
 _NOT_KEYS: Final = frozenset(
-    {"name", "config_file", "api_key", "embedding", "scan", "sync", "search", "eval", "agent", "journal"}
+    {"name", "config_file", "api_key", "embedding", "scan", "sync", "search", "eval", "agent", "journal", "dagster"}
 )
 _DEFAULTS: Final = {
     "home": "`~/.vault-memory`; for root `/var/lib/vault-memory`",
@@ -109,6 +110,14 @@ What its `scan` leaves out is as in `[scan]`; only a plain folder is indexed who
 ## `[journal]`
 
 {journal}
+
+## `[dagster]`
+
+{dagster}
+
+`on_failure_command` is run by the shell and gets JSON on its standard input: `vault`, `job`, `run_id`, `commit`,
+`reasons`, `failed_notes`, `what_to_do`. It holds paths, never note text, and the same failure is told once a day. For
+example, with a chat's webhook: `on_failure_command = "jq -c '{{text: .reasons[0]}}' | curl -fsS --json @- https://chat.example/hook"`.
 """
 
 
@@ -124,6 +133,7 @@ def configuration_page() -> str:
         evaluation=_table("eval", EvalSettings),
         agent=_table("agent", AgentSettings),
         journal=_table("journal", JournalSettings),
+        dagster=_table("dagster", DagsterSettings),
     )
 
 

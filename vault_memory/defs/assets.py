@@ -4,23 +4,30 @@ Belongs here: how a run's notes are chosen and checked, and how outcomes become 
 embedding and writing themselves (``ingest``).
 
 One graph of three ops, not three assets: if one note fails in ``embed``, three assets would show every partition of
-the run as failed. ``persist`` yields one materialization a good note and then fails, naming the bad ones, so that good
-partitions are shown as good. It yields no ``Output``: that would mark every partition of the run.
+the run as failed. ``persist`` tells of one materialization a good note and then fails, naming the bad ones, so that
+good partitions are shown as good. It yields no ``Output``: that would mark every partition of the run.
 """
 
 import traceback
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
 from vault_memory.defs.liveness import has_active_backfill, owner_mark
 from vault_memory.defs.partitions import (
+    AUTHORED_TAG,
     BACKFILL_TAG,
+    COMMIT_TAG,
     DATA_VERSION_TAG,
+    NOTES_TAG,
+    OUTCOME_TAG,
     OWNER_TAG,
+    OWNERS,
     PLAN_TAG,
     SELECTION_TAG,
     Names,
@@ -30,6 +37,7 @@ from vault_memory.defs.partitions import (
 )
 from vault_memory.defs.resources import MAX_RUN_WAIT_SECONDS, VaultSession
 from vault_memory.defs.storage import keep_connections
+from vault_memory.defs.telling import Telling
 from vault_memory.errors import VaultMemoryError
 from vault_memory.notes.paths import note_id, partition_key
 from vault_memory.settings import VaultKind
@@ -39,7 +47,9 @@ if TYPE_CHECKING:
 
 MAX_PARTITIONS_PER_BACKFILL_RUN: Final = 300
 _MAX_NAMED_FAILURES: Final = 20
-_OWNERS: Final = ("team:vault-memory",)
+# A daily run counts and checks the index, commits or not: older than this, nothing runs any more.
+INDEX_WARN_AFTER: Final = timedelta(hours=26)
+INDEX_FAIL_AFTER: Final = timedelta(hours=50)
 _STALE: Final = (
     "the selection is stale: partitions were added or removed since this run was asked for, and its range now means "
     "other notes. Rerun from the asset page: Partitions, select, Materialize"
@@ -91,6 +101,7 @@ class NoteRun:
             batch = self.session.synchronizer.begin(
                 [_note_of(key) for key in keys], follow_plan=self._follows_plan, run_id=self.context.run_id
             )
+            self._tag_start(batch.commit, len(keys))
             # What was asked for by hand is done whole; what follows from a commit can wait for the next run.
             bound = self.session.settings.sync.max_chunks_per_run if self._follows_plan else None
             return self.session.synchronizer.scan(batch, most_chunks=bound)
@@ -118,13 +129,13 @@ class NoteRun:
         self.context.add_output_metadata(told)
         return embedded
 
-    def persist(self, batch: "Batch | None") -> Iterator[dg.AssetMaterialization]:
+    def persist(self, batch: "Batch | None") -> None:
         """Write the notes, tell Dagster of each, and fail in the end if some could not be written."""
         embedded = self.embed(None) if batch is None else batch
         failed: list[NoteOutcome] = []
         gone: set[str] = set()
         kept: set[str] = set()
-        with translated(self.session):
+        with translated(self.session), Telling(self.context) as telling:
             for outcome in self.session.synchronizer.persist(embedded):
                 self.session.outcomes.append(outcome)
                 if outcome.action == "failed":
@@ -133,10 +144,12 @@ class NoteRun:
                 (gone if outcome.drop_partition else kept).add(partition_key(outcome.note_id))
                 if outcome.action == "postponed":
                     continue
-                yield self._materialization(outcome, embedded.commit)
+                telling.add(self._materialization(outcome, embedded.commit))
+            telling.flush()  # before their partitions go
             self.session.synchronizer.finish()
             self._drop_partitions(gone, kept)
             self.session.release_writer()
+            self._tag_end()
             if failed:
                 raise _failure(failed, len(failed) + len(gone) + len(kept))
 
@@ -145,6 +158,27 @@ class NoteRun:
         # A re-execution inherits the tags of the run it repeats, but someone asked for just these notes again.
         run = self.context.run
         return PLAN_TAG in run.tags and run.parent_run_id is None
+
+    def _tag_start(self, commit: str | None, notes: int) -> None:
+        """Say at the run what it reads. A re-execution inherits its parent's tags, so each is set again."""
+        run = self.context.run
+        authored = self.session.synchronizer.author_time(commit)
+        requested = run.tags.get(COMMIT_TAG) if run.parent_run_id is None else None
+        self.context.instance.add_run_tags(
+            run.run_id,
+            {
+                COMMIT_TAG: requested or commit or "",
+                AUTHORED_TAG: authored.isoformat() if authored else "",
+                NOTES_TAG: str(notes),
+                OUTCOME_TAG: "",
+            },
+        )
+
+    def _tag_end(self) -> None:
+        """Say at the run what became of its notes."""
+        counts = Counter(outcome.action for outcome in self.session.outcomes)
+        told = ", ".join(f"{number} {action}" for action, number in sorted(counts.items()))
+        self.context.instance.add_run_tags(self.context.run_id, {OUTCOME_TAG: told})
 
     def _refuse_if_over(self) -> None:
         run = self.context.instance.get_run_by_id(self.context.run_id)
@@ -239,8 +273,8 @@ def build_vault(names: Names, kind: VaultKind = "git") -> dg.AssetSpec:
         if is_folder
         else "The note vault, a git repository. Only committed notes are read.",
         kinds={"directory" if is_folder else "git", "markdown"},
-        owners=list(_OWNERS),
-        group_name="vault_memory",
+        owners=list(OWNERS),
+        group_name=names.group,
     )
 
 
@@ -280,7 +314,8 @@ def build_notes(names: Names) -> dg.AssetsDefinition:
         description="Write each note in one transaction; remove what is gone.",
     )
     def persist(context: dg.OpExecutionContext, embedded: Any) -> Iterator[dg.AssetMaterialization]:
-        yield from run_of(context).persist(embedded)
+        run_of(context).persist(embedded)
+        yield from ()  # an op that returns has an output, even if it is Nothing
 
     @dg.graph_asset(
         name=names.notes.path[-1],
@@ -289,8 +324,8 @@ def build_notes(names: Names) -> dg.AssetsDefinition:
         backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=MAX_PARTITIONS_PER_BACKFILL_RUN),
         description="Each note of the vault's HEAD in memory: its chunks, vectors and keywords, or why it is left out.",
         kinds={"postgres", "python"},
-        owners=list(_OWNERS),
-        group_name="vault_memory",
+        owners=list(OWNERS),
+        group_name=names.group,
     )
     def memory_notes(vault: Any) -> Any:
         return persist(embed(scan(vault)))
@@ -306,8 +341,9 @@ def build_index(names: Names) -> dg.AssetsDefinition:
         deps=[names.notes],
         description="What is in memory as a whole, counted when HEAD is indexed.",
         kinds={"postgres"},
-        owners=list(_OWNERS),
-        group_name="vault_memory",
+        owners=list(OWNERS),
+        group_name=names.group,
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=INDEX_FAIL_AFTER, warn_window=INDEX_WARN_AFTER),
         required_resource_keys={names.resource},
     )
     def memory_index(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
@@ -315,14 +351,23 @@ def build_index(names: Names) -> dg.AssetsDefinition:
         with translated(session):
             report = session.synchronizer.report()
             index = session.settle_index()
+            look = session.look_at_index()
         return dg.MaterializeResult(
+            # Numbers are drawn as plots over time on the asset's page.
             metadata={
                 "notes": report.notes,
                 "chunks": report.chunks,
+                "tokens": report.tokens,
+                "megabytes": round(report.size_bytes / 1e6, 1),
                 "excluded": report.excluded,
                 "quarantined": report.quarantined,
                 "skipped": report.skipped,
                 "failed": report.failed,
+                "texts_embedded_this_month": report.month.texts,
+                "tokens_sent_this_month": report.month.tokens,
+                "cost_this_month_usd": round(report.month.price_usd, 6),
+                **({} if look.recall is None else {"vector_index_recall_at_10": look.recall}),
+                **({} if look.milliseconds is None else {"search_milliseconds": round(look.milliseconds, 2)}),
                 "commit": report.commit or "",
                 "vector_index": index,
             },

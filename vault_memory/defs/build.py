@@ -12,10 +12,12 @@ import dagster as dg
 from vault_memory import settings
 from vault_memory.defs.assets import build_index, build_notes, build_vault
 from vault_memory.defs.checks import build_evaluation_check, build_index_checks
+from vault_memory.defs.failures import build_failure_sensor
 from vault_memory.defs.jobs import build_index_job, build_sync_job
 from vault_memory.defs.partitions import Names
 from vault_memory.defs.resources import VaultMemoryResource, hand_over
 from vault_memory.defs.sensors import POLL_SECONDS, TICK_SECONDS, build_head_sensor
+from vault_memory.defs.upkeep import build_index_schedule, build_upkeep_job, build_upkeep_schedule
 
 
 def build_definitions(
@@ -57,7 +59,11 @@ def build_definitions(
             )
             for one in settings.load_all()
         ]
+    upkeep = build_upkeep_job()
     shared = dg.Definitions(
+        jobs=[upkeep],
+        schedules=[build_upkeep_schedule(upkeep)],
+        sensors=[build_failure_sensor()],
         resources={
             "hand_over": hand_over,
             "io_manager": dg.mem_io_manager,  # the default one writes what ops return to files
@@ -78,11 +84,13 @@ def _source_set(
     with_evaluation: bool,
     kind: settings.VaultKind = "git",
 ) -> dg.Definitions:
-    jobs = [build_sync_job(names), build_index_job(names)]
+    index_job = build_index_job(names)
+    jobs = [build_sync_job(names), index_job]
     return dg.Definitions(
         assets=[build_vault(names, kind), build_notes(names), build_index(names)],
         asset_checks=[build_index_checks(names), *([build_evaluation_check(names)] if with_evaluation else [])],
         jobs=jobs,
+        schedules=[build_index_schedule(names, index_job)],
         sensors=[build_head_sensor(names, jobs, poll_seconds=poll_seconds, tick_seconds=tick_seconds, kind=kind)],
         resources={names.resource: resource},
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NO_ORPHANS = "no_orphans"
 MATCHES_HEAD = "matches_head"
 NO_QUARANTINE_LEAK = "no_quarantine_leak"
+INDEX_SELF_CHECK = "index_self_check"
 ANSWERS_QUESTIONS = "answers_questions"
 
 
@@ -38,12 +39,19 @@ def build_index_checks(names: Names) -> dg.AssetChecksDefinition:
             dg.AssetCheckSpec(
                 NO_QUARANTINE_LEAK, asset=names.index, description="No quarantined note has a row or a vector."
             ),
+            dg.AssetCheckSpec(
+                INDEX_SELF_CHECK,
+                asset=names.index,
+                description="The vector index finds what exact search finds (recall@10, by stored vectors).",
+            ),
         ],
         required_resource_keys={names.resource},
     )
     def memory_index_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         session: VaultSession = getattr(context.resources, names.resource)
-        report = session.synchronizer.report()
+        with translated(session):
+            report = session.synchronizer.report()
+            look = session.look_at_index()
         counts = (
             (NO_ORPHANS, report.orphans),
             (MATCHES_HEAD, report.missing),
@@ -58,6 +66,19 @@ def build_index_checks(names: Names) -> dg.AssetChecksDefinition:
                 metadata={"notes": bad, "commit": report.commit or ""},
                 description=None if bad == 0 else "run 'vault-memory doctor --repair'",
             )
+
+        yield dg.AssetCheckResult(
+            asset_key=names.index,
+            check_name=INDEX_SELF_CHECK,
+            passed=look.is_good,
+            severity=dg.AssetCheckSeverity.WARN,  # searches find less than they could; nothing wrong is shown
+            metadata={
+                "vector_index": look.mode,
+                **({} if look.recall is None else {"recall_at_10": look.recall}),
+                **({} if look.milliseconds is None else {"milliseconds": round(look.milliseconds, 2)}),
+            },
+            description=None if look.is_good else "run 'vault-memory index-check', which can also build another index",
+        )
 
     return memory_index_checks
 

@@ -24,12 +24,16 @@ PLAN_TAG: Final = "vault-memory/plan"
 SELECTION_TAG: Final = "vault-memory/selection"
 COMMIT_TAG: Final = "vault-memory/commit"
 OWNER_TAG: Final = "vault-memory/pid"
+AUTHORED_TAG: Final = "vault-memory/authored"
+NOTES_TAG: Final = "vault-memory/notes"
+OUTCOME_TAG: Final = "vault-memory/outcome"
 # Dagster's own, documented; the constants live in a private module.
 RANGE_START_TAG: Final = "dagster/asset_partition_range_start"
 RANGE_END_TAG: Final = "dagster/asset_partition_range_end"
 BACKFILL_TAG: Final = "dagster/backfill"
 DATA_VERSION_TAG: Final = "dagster/data_version"
 
+OWNERS: Final = ("team:vault-memory",)
 _DEFAULT_SCHEMA: Final = "vault_memory"
 
 
@@ -91,6 +95,11 @@ class Names:
     def sensor(self) -> str:
         """The sensor that follows HEAD."""
         return self.named("vault_head")
+
+    @property
+    def group(self) -> str:
+        """The group of its assets."""
+        return self.schema
 
     @property
     def resource(self) -> str:

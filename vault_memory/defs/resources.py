@@ -17,9 +17,10 @@ from vault_memory.settings import Settings
 if TYPE_CHECKING:
     from vault_memory.ingest.batch import NoteOutcome
     from vault_memory.ingest.sync import Synchronizer
-    from vault_memory.ingest.vector_index import VectorIndexReport
+    from vault_memory.ingest.vector_index import SelfCheck, VectorIndexReport
 
 IndexStep = Callable[[Settings], "VectorIndexReport | None"]
+IndexLook = Callable[[Settings], "SelfCheck"]
 Opener = Callable[[Settings], "AbstractContextManager[Synchronizer]"]
 
 MAX_RUN_WAIT_SECONDS: Final = 30.0
@@ -41,9 +42,11 @@ class VaultSession:
         load_settings: Callable[[], Settings],
         opener: Opener,
         settle_index: "IndexStep | None" = None,
+        look_at_index: "IndexLook | None" = None,
     ) -> None:
         self._load_settings = load_settings
         self._settle_index = settle_index
+        self._look_at_index = look_at_index
         self._opener = opener
         self._settings: Settings | None = None
         self._opened: ExitStack | None = None
@@ -66,6 +69,12 @@ class VaultSession:
 
         found = (self._settle_index or vector_index.settle)(self.settings)
         return found.mode if found is not None else "being built by another process"
+
+    def look_at_index(self) -> "SelfCheck":
+        """Measure the vector index that searches use, quickly."""
+        from vault_memory.ingest import vector_index  # noqa: PLC0415 - psycopg, only where it is used
+
+        return (self._look_at_index or vector_index.self_check)(self.settings)
 
     @property
     def settings(self) -> Settings:

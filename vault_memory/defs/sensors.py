@@ -233,6 +233,7 @@ def build_head_sensor(
     tick_seconds: float = TICK_SECONDS,
     kind: VaultKind = "git",
     settle_seconds: float = SETTLE_SECONDS,
+    interval_seconds: int = 1,
 ) -> dg.SensorDefinition:
     """Return the sensor; it is on from the start.
 
@@ -243,6 +244,7 @@ def build_head_sensor(
         tick_seconds: How long a tick waits for a change; 0 looks once.
         kind: What is followed.
         settle_seconds: How long a plain folder has to be at rest before it is taken.
+        interval_seconds: Between the starts of two ticks at least; Dagster looks every 5 s itself.
     """
     is_folder = kind == "directory"
     what = "Watches the folder" if is_folder else "Follows the vault's HEAD"
@@ -251,7 +253,7 @@ def build_head_sensor(
         name=names.sensor,
         jobs=jobs,
         # 0 silently means 30. A folder that is looked at less often than a tick lasts is looked at once a tick.
-        minimum_interval_seconds=max(1, int(poll_seconds)) if poll_seconds > tick_seconds > 0 else 1,
+        minimum_interval_seconds=max(1, int(poll_seconds)) if poll_seconds > tick_seconds > 0 else interval_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         required_resource_keys={names.resource},
         description=f"{what}: one run at a time over the notes that differ from what is in memory.",

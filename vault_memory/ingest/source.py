@@ -16,6 +16,7 @@ from vault_memory.ingest.keys import load_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
+    from datetime import datetime
     from pathlib import Path
 
     from vault_memory.errors import BlobError
@@ -61,6 +62,10 @@ class Source(Protocol):
 
     def exists(self, commit: str) -> bool:
         """Return whether a state is known."""
+        ...
+
+    def author_time(self, commit: str) -> datetime | None:
+        """Return when a state was written, in UTC; None where nobody wrote that down."""
         ...
 
     def count_between(self, old: str, new: str) -> int | None:

@@ -41,9 +41,10 @@ from vault_memory.notes.paths import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from datetime import datetime
     from types import TracebackType
 
-    from vault_memory.adapters.store_records import SyncState
+    from vault_memory.adapters.store_records import SyncState, Usage
     from vault_memory.ingest.batch import Item, NoteOutcome
     from vault_memory.ingest.estimates import Estimate
     from vault_memory.ingest.model_change import Rebuilt
@@ -65,6 +66,9 @@ class IndexReport:
         orphans: Chunks without a note.
         missing: Indexed notes of the manifest without rows, and rows that the manifest does not list.
         quarantine_leaks: Quarantined notes that have rows.
+        tokens: Upper bound of the tokens of all texts in memory.
+        size_bytes: Of the tables of notes and chunks, with their indexes.
+        month: What the embedder was asked for this month.
     """
 
     commit: str | None
@@ -79,6 +83,9 @@ class IndexReport:
     orphans: int
     missing: int
     quarantine_leaks: int
+    tokens: int
+    size_bytes: int
+    month: Usage
 
 
 class Synchronizer:
@@ -171,6 +178,10 @@ class Synchronizer:
     def head(self) -> str | None:
         """Return the commit of HEAD; None before the first commit."""
         return self.vault.head()
+
+    def author_time(self, commit: str | None) -> datetime | None:
+        """Return when a commit was written by its author, in UTC; None for no commit."""
+        return None if commit is None else self.vault.author_time(commit)
 
     def rules(self, commit: str | None) -> Ruleset:
         """Return the rules in force at a commit (``Planner.rules``)."""
@@ -407,6 +418,9 @@ class Synchronizer:
             orphans=counts.orphans,
             missing=hollow + counts.unlisted,
             quarantine_leaks=counts.leaks,
+            tokens=counts.tokens,
+            size_bytes=counts.size_bytes,
+            month=self.store.month_usage(),
         )
 
 

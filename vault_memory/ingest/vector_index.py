@@ -30,6 +30,7 @@ MAX_EXACT_CHUNKS: Final = 3_000
 MAX_BITS_CHUNKS: Final = 50_000  # a question waits 70 ms for the scan there, and 140 at twice as many
 MIN_IVFFLAT_CHUNKS: Final = 5_000  # lists are made from what is there: on few rows they fit nothing that comes later
 MIN_RECALL: Final = 0.95
+_QUICK_SAMPLE: Final = 10  # after every sync: a second at 50,000 chunks, where the full check takes four
 _SHRINK_MARGIN: Final = 1.25  # a store that breathes around a border keeps its index
 
 
@@ -146,6 +147,40 @@ def check(
         return VectorIndexReport(
             choice, facts.mode, recall, facts.chunks, changed=False, seconds=time.monotonic() - started
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """What a quick look at the index in use showed.
+
+    Attributes:
+        mode: What searches use.
+        recall: At ten, against exact search, by some stored vectors; 1 where searches are exact, None without vectors.
+        milliseconds: What one search by vector takes in the database, the median of some; None without vectors.
+    """
+
+    mode: IndexMode
+    recall: float | None
+    milliseconds: float | None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the index finds enough of what exact search finds."""
+        return self.recall is None or self.recall >= MIN_RECALL
+
+
+def self_check(settings: Settings) -> SelfCheck:
+    """Look whether the index in use is as good as it was when it was chosen; some searches, nothing is changed.
+
+    Raises:
+        StoreError: The database refused a statement.
+    """
+    with VectorIndex.connect(open_database(settings).dsn, settings.schema) as index:
+        mode = index.facts().mode
+        milliseconds = index.milliseconds(mode, _QUICK_SAMPLE)
+        if mode == "exact" or milliseconds is None:
+            return SelfCheck(mode, None if milliseconds is None else 1.0, milliseconds)
+        return SelfCheck(mode, index.recall(mode, _QUICK_SAMPLE), milliseconds)
 
 
 def _choose(

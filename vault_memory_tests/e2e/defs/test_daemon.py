@@ -86,7 +86,7 @@ def test_a_commit_becomes_memory_by_itself(
             of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION,
         ).records
         passed = [record.event_log_entry.dagster_event.asset_check_evaluation_data.passed for record in checks]
-        assert [True] * 3 == passed
+        assert [True] * 4 == passed
 
 
 def _amend(world: DagsterWorld, commit: str, notes: dict[str, str]) -> None:

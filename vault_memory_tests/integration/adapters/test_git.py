@@ -313,7 +313,13 @@ class TestRepositories:
         assert second == vault.head()
         assert (False, True) == (vault.exists(first), vault.exists(second))
         assert vault.count_between(first, second) is None
-        for ask in (vault.tree, vault.commit_time, vault.ignore_file, lambda gone: vault.renames(gone, second)):
+        for ask in (
+            vault.tree,
+            vault.commit_time,
+            vault.author_time,
+            vault.ignore_file,
+            lambda gone: vault.renames(gone, second),
+        ):
             with pytest.raises(CommitGoneError, match=first):
                 ask(first)
 
@@ -616,6 +622,15 @@ class TestHistory:
         assert 1 == vault.count_between(first, second)
         assert datetime.fromtimestamp(FIRST_COMMIT_SECONDS, UTC) == vault.commit_time(first)
 
+    def test_author_time(self, make_vault: MakeVault) -> None:
+        """The author's date is not the committer's: an amend leaves it as it was."""
+        repo = make_vault(files={"a.md": "a"})
+        text = repo.git("cat-file", "commit", "HEAD").replace(f"{FIRST_COMMIT_SECONDS} +0000", "1700000000 +0000", 1)
+        amended = repo.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=text.encode() + b"\n")
+        vault = GitVault.open(repo.path)
+        assert 1700000000 == vault.author_time(amended).timestamp()
+        assert FIRST_COMMIT_SECONDS == vault.commit_time(amended).timestamp()
+
     def test_count_between(self, make_vault: MakeVault) -> None:
         """Commits are counted forwards, over merges; unrelated histories have no count."""
         repo = make_vault(files={"a.md": "a"})
@@ -660,6 +675,7 @@ def exercise(repo: VaultRepo, vault_path: Path, commits: tuple[str, str]) -> Non
     assert b"x/\n" == vault.ignore_file(commits[1])
     assert len(tree) == len(list(vault.read([entry.blob_id for entry in tree], 1000)))
     assert vault.commit_time(commits[1]) > vault.commit_time(commits[0])
+    assert vault.author_time(commits[1]) > vault.author_time(commits[0])
     assert vault.exists(commits[0])
     assert 1 == vault.count_between(*commits)
 

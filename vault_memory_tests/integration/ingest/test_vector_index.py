@@ -137,6 +137,20 @@ def test_an_operator_sets_and_measures(database, tmp_path):
     assert ("exact", "auto", []) == recorded(database)
 
 
+def test_a_quick_look_sees_an_index_that_misses(database, tmp_path, monkeypatch):
+    """An index that finds what exact search finds is good, one that does not is not; exact search is not compared."""
+    settings = operator(database, tmp_path)
+    assert (None, True) == ((found := vector_index.self_check(settings)).recall, found.is_good)  # nothing is stored
+    fill(database, 600)
+    found = vector_index.self_check(settings)
+    assert ("exact", 1.0, True) == (found.mode, found.recall, found.is_good)
+    assert found.milliseconds > 0
+    use(database, "bits")
+    assert vector_index.self_check(settings).is_good
+    monkeypatch.setattr(VectorIndex, "recall", lambda *_: 0.5)
+    assert not vector_index.self_check(settings).is_good
+
+
 def test_the_setting_wins_over_the_record(database, tmp_path):
     """A mode named in the settings is built by the next sync; ``--set`` of another one is refused."""
     fill(database, 50)

@@ -3,7 +3,17 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
-from vault_memory.defs.partitions import OWNER_TAG, RANGE_END_TAG, RANGE_START_TAG, postponed_drops
+from vault_memory.defs.partitions import (
+    AUTHORED_TAG,
+    COMMIT_TAG,
+    NOTES_TAG,
+    OUTCOME_TAG,
+    OWNER_TAG,
+    RANGE_END_TAG,
+    RANGE_START_TAG,
+    postponed_drops,
+)
+from vault_memory.ingest.vector_index import SelfCheck
 from vault_memory_tests.fixtures.dagster import DagsterWorld
 
 SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
@@ -222,15 +232,49 @@ def test_a_partition_of_foreign_make_is_refused(world: DagsterWorld) -> None:
 
 
 def test_the_index_is_counted_and_checked(world: DagsterWorld) -> None:
-    """The store as a whole is an asset with counts and three checks that can fail."""
+    """The store as a whole is an asset with counts and four checks that can fail."""
     world.vault.commit("c1", {"a.md": "1"})
     world.sync()
     job = world.definitions().resolve_job_def(world.names.index_job)
     good = job.execute_in_process(instance=world.instance)
-    assert [True] * 3 == [check.passed for check in good.get_asset_check_evaluations()]
+    assert [True] * 4 == [check.passed for check in good.get_asset_check_evaluations()]
     counts = good.asset_materializations_for_node("memory_index")[0].metadata
     assert (1, "c1") == (counts["notes"].value, counts["commit"].value)
+    plotted = {"notes", "chunks", "tokens", "cost_this_month_usd", "vector_index_recall_at_10", "search_milliseconds"}
+    assert plotted <= {name for name, value in counts.items() if isinstance(value.value, int | float)}
     world.vault.change(store={"ghost.md": "1"})
+    world.index_look = SelfCheck("bits", 0.5, 3.0)
     bad = job.execute_in_process(instance=world.instance)
     passed = {check.check_name: check.passed for check in bad.get_asset_check_evaluations()}
-    assert {"no_orphans": False, "matches_head": False, "no_quarantine_leak": True} == passed
+    assert {
+        "no_orphans": False,
+        "matches_head": False,
+        "no_quarantine_leak": True,
+        "index_self_check": False,
+    } == passed
+    assert all(check.description for check in bad.get_asset_check_evaluations() if not check.passed)
+
+
+def test_a_run_says_what_it_reads_and_what_became_of_it(world: DagsterWorld) -> None:
+    """Commit, author's date and counts are tags of the run, of a re-execution its own and not its parent's."""
+    world.vault.commit("c1", {"a.md": "1", "b.md": "bad", "c.md": "1"})
+    (run,) = world.sync()
+    tags = world.tags(run)
+    assert ("c1", "2026-03-15T00:00:00+00:00", "3") == (tags[COMMIT_TAG], tags[AUTHORED_TAG], tags[NOTES_TAG])
+    assert "2 added, 1 failed" == tags[OUTCOME_TAG]
+    world.vault.commit("c2", {"a.md": "1", "b.md": "mended", "c.md": "1"})
+    again = world.tags(world.run(dict(run.tags), parent=run))
+    assert ("c2", "1 added, 2 changed") == (again[COMMIT_TAG], again[OUTCOME_TAG])
+
+
+def test_every_asset_has_an_owner_kinds_a_group_and_a_description(world: DagsterWorld) -> None:
+    """And the index says how old it may become."""
+    graph = world.definitions().resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert ["team:vault-memory"] == list(node.owners)
+        assert node.kinds
+        assert "vault_memory" == node.group_name
+        assert node.description
+    policy = graph.get(world.names.index).freshness_policy
+    assert isinstance(policy, dg.FreshnessPolicy)
