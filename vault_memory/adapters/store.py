@@ -488,13 +488,11 @@ class Store:
     # -- one note ----------------------------------------------------------------------------------------------
 
     def replace_note(self, note: NoteRow, *, also_forget: Sequence[str] = ()) -> None:
-        """Write a note in place of its old rows, and of the rows of the names it had before.
+        """Write a note in place of its old rows, and of the rows of the names it had before (not their manifest lines).
 
         Call it within ``transaction``: readers see the old note or the new one, never both and never neither.
         """
         gone = self._delete_rows([note.id, *also_forget])
-        for old in also_forget:
-            self._connection.execute("DELETE FROM note_state WHERE id = %s", [old])
         self._connection.execute(
             statements.INSERT_NOTE,
             [

@@ -86,7 +86,8 @@ def reclaim(instance: dg.DagsterInstance, names: Names, *, writer_is_free: Calla
         alive = _owner_is_alive(run)
         if alive is False:
             dead.append(run)
-        elif alive is None and run.status in _STARTED and _age_seconds(record) > GRACE_SECONDS:
+        elif alive is None and run.status in _STARTED and abs(_age_seconds(record)) > GRACE_SECONDS:
+            # Started far in the future: the clock was set back since.
             unclear.append(run)
     if unclear and writer_is_free():
         dead += unclear

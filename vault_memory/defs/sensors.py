@@ -192,7 +192,8 @@ class HeadTick:
         if len(failures) < _FREE_FAILURES:
             return 0.0
         pause = _PAUSE_SECONDS * 2 ** (len(failures) - _FREE_FAILURES)
-        return failures[0].update_timestamp.timestamp() + pause - time.time()
+        # The database's clock wrote it, and ours may have been set back since: never longer than the pause itself.
+        return min(pause, failures[0].update_timestamp.timestamp() + pause - time.time())
 
     def _request_index(self, commit: str | None) -> dg.SensorResult:
         request = dg.RunRequest(job_name=self.names.index_job, tags={COMMIT_TAG: commit or ""})

@@ -160,6 +160,7 @@ class PersistStep:
                 also_forget=item.old_ids,
             )
             self._store.allow(item.note_id, [(one.rule, one.content_hmac, one.expires_at) for one in prepared.allowed])
+            self._store.drop_states(item.old_ids)
             self._store.write_state(
                 NoteState(
                     id=item.note_id,

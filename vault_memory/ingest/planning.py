@@ -7,7 +7,7 @@ that suddenly lacks most notes. Does not: the comparison itself (``notes.changes
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from vault_memory.errors import VaultError
@@ -145,8 +145,16 @@ class Planner:
         head = self._vault.head()
         if state.under_way or state.commit != head or state.ruleset_id != self.rules(head).id:
             return False
-        due = self._store.next_retry_at()
-        return (due is None or due > datetime.now(UTC)) and not self._reconsidered()
+        return not self._is_due(self._store.next_retry_at()) and not self._reconsidered()
+
+    def _is_due(self, moment: datetime | None) -> bool:
+        """Whether the time of a retry has come.
+
+        One further off than any retry is put was written while the clock was wrong: waiting for it could take years.
+        """
+        now = datetime.now(UTC)
+        longest = timedelta(seconds=self._settings.sync.retry_max_seconds)
+        return moment is not None and (moment <= now or moment > now + longest)
 
     def plan(self, *, full: bool = False, retry_all: bool = False) -> VaultPlan:
         """Compare HEAD with the manifest.
@@ -202,6 +210,9 @@ class Planner:
                 manifest[note_id] = replace(manifest[note_id], ruleset_id=rules.id)
         for note_id in self._reconsidered() & manifest.keys():
             manifest[note_id] = replace(manifest[note_id], ruleset_id="")
+        for note_id, entry in manifest.items():
+            if entry.next_retry_at is not None and self._is_due(entry.next_retry_at):
+                manifest[note_id] = replace(entry, next_retry_at=datetime.min.replace(tzinfo=UTC))
         return manifest
 
     def _reconsidered(self) -> set[str]:
