@@ -1,9 +1,11 @@
 """From two legs to one order."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vault_memory.query.fusion import Candidate, favour_recent, fuse, script_of
+from vault_memory.query.fusion import Candidate, favour_recent, fuse, ranked_anew, script_of
 
 
 def order(candidates, *, script="latin", semantic=True):
@@ -136,3 +138,36 @@ def test_one_age_for_all_changes_no_order(candidates, age):
     fused.sort(key=lambda pair: (-pair[0], pair[1].id))
     again = favour_recent(fused, {item.id: age for item in candidates})
     assert [item.id for _, item in fused] == [item.id for _, item in again]
+
+
+LEGS = st.lists(
+    st.tuples(st.none() | st.floats(-1, 1), st.none() | st.floats(0.01, 50), st.booleans()).filter(
+        lambda legs: legs[0] is not None or legs[1] is not None
+    ),
+    max_size=12,
+)
+
+
+@given(LEGS)
+def test_two_stores_rank_as_one_that_holds_both(legs):
+    """However candidates are parted between stores, ranked anew they have the ranks that one store would give them."""
+    whole = ranked_anew(
+        [
+            Candidate(
+                f"{i:02}", "latin", 1 if cosine is not None else None, cosine, 1 if words else None, words, coverage=0.5
+            )
+            for i, (cosine, words, _) in enumerate(legs)
+        ]
+    )
+    for name, score in (("vector_rank", "similarity"), ("keyword_rank", "keyword_score")):
+        found = sorted((c for c in whole if getattr(c, name) is not None), key=lambda c: getattr(c, name))
+        assert list(range(1, len(found) + 1)) == [getattr(c, name) for c in found]
+        scores = [getattr(c, score) for c in found]
+        assert scores == sorted(scores, reverse=True)
+    parted = [
+        replace(candidate, vector_rank=candidate.vector_rank and 1, keyword_rank=candidate.keyword_rank and 1)
+        for store in (True, False)
+        for candidate, (_, _, first) in zip(whole, legs, strict=True)
+        if first is store
+    ]
+    assert {c.id: c for c in whole} == {c.id: c for c in ranked_anew(parted)}
