@@ -11,7 +11,7 @@ import pytest
 
 from vault_memory import settings as settings_module
 from vault_memory.defs.instance import open_instance
-from vault_memory.defs.partitions import Names
+from vault_memory.defs.partitions import COMMIT_TAG, Names
 from vault_memory.ingest.sync import Synchronizer
 from vault_memory.query.search import search
 from vault_memory.settings import Settings
@@ -150,6 +150,7 @@ def test_one_daemon_follows_both_and_neither_waits(
             assert not found(home, "lighthouse")
         wait_for(lambda: found(home, "lighthouse"), 120)
 
+        wait_for(lambda: all(_is_settled(instance, one) for one in pair.vaults), 180)  # nothing else is left to run
         embedding_server.control(latency_ms=20_000)  # longer than a busy machine takes to start a run
         for name in ("home", "work"):
             pair.commit(name, "01_Projects/third.md", f"# the windmill of {name}\n")
@@ -160,6 +161,16 @@ def test_one_daemon_follows_both_and_neither_waits(
     assert max(start, other_start) < min(end, other_end)
     for own in spans.values():
         assert all(before[1] <= after[0] for before, after in pairwise(own))
+
+
+def _is_settled(instance: dg.DagsterInstance, settings: Settings) -> bool:
+    """Whether the index of the vault's HEAD was counted and checked, and no run goes on."""
+    with Synchronizer.open(settings) as synchronizer:
+        head = synchronizer.head() or ""
+    counted = dg.RunsFilter(job_name=Names.of(settings).index_job, tags={COMMIT_TAG: head})
+    return any(run.is_finished for run in instance.get_runs(counted)) and all(
+        run.is_finished for run in instance.get_runs()
+    )
 
 
 def _spans(instance: dg.DagsterInstance, job: str) -> list[tuple[float, float]]:
