@@ -13,7 +13,7 @@ from vault_memory.adapters import server
 from vault_memory_tests.e2e.crash import matrix
 from vault_memory_tests.e2e.crash.matrix import RECOVERY_SECONDS, Ground, Victim, case
 
-SLICES = 4
+SLICES = 10
 IN_FLIGHT = (
     2 * 4
 )  # texts: the request that waits for its answer, and the one whose vectors are on their way to the stage
