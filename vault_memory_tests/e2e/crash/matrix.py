@@ -7,13 +7,14 @@ The database is an embedded one of its own, since the server itself is among wha
 copies of the two databases as they were after the first commit; HEAD is at the second all the while.
 """
 
+import hashlib
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,7 +53,10 @@ CONTEXT.set_forkserver_preload(
     ]
 )
 
-Victim = Literal["sync", "postmaster", "backend"]
+Victim = Literal["sync", "postmaster", "backend", "restart", "memory"]
+"""Who is killed; or the database is restarted in order, or the process is given no more memory."""
+SYNC: Final = ("sync", "--json", "--wait", "20")
+CHANGE: Final = ("sync", "--full", "--accept-model", "--yes", "--json", "--wait", "20")
 
 
 def note(name: str, words: str, parts: int = 2) -> str:
@@ -101,6 +105,8 @@ class Ground:
         received: What the provider was asked for.
         before: The store at the first commit.
         after: A rebuild of the second.
+        arguments: Of the command that is disturbed and that makes it good.
+        renamed: New names by old ones.
     """
 
     vault: VaultRepo
@@ -110,7 +116,8 @@ class Ground:
     folder: Path
     before: Contents = field(default_factory=dict)
     after: Contents = field(default_factory=dict)
-    cases: int = 0
+    arguments: tuple[str, ...] = SYNC
+    renamed: dict[str, str] = field(default_factory=lambda: {"01_Projects/moved.md": "02_Areas/moved.md"})
 
     @property
     def dsn(self) -> str:
@@ -120,7 +127,7 @@ class Ground:
     @property
     def expected(self) -> Expected:
         """What a reader may see."""
-        return Expected.of(self.before, self.after, {"01_Projects/moved.md": "02_Areas/moved.md"})
+        return Expected.of(self.before, self.after, self.renamed)
 
     def contents(self) -> Contents:
         """Read the store, which must be sound."""
@@ -154,18 +161,28 @@ class Ground:
 
     def sync(self, chosen: int = 0, victim: Victim = "sync", log: Path | None = None) -> int:
         """Run ``vault-memory sync`` in a fresh process; returns its exit status, negative if it was killed."""
-        self.cases += 1
         log_file = self.folder / "sync.log"
-        return sync_process(self.environment, log_file, chosen=chosen, victim=victim, log=log, info=self.info)[0]
+        return sync_process(
+            self.environment, log_file, self.arguments, chosen=chosen, victim=victim, log=log, info=self.info
+        )[0]
 
     def said(self) -> str:
         """Return what the last sync printed."""
         return (self.folder / "sync.log").read_text(encoding="utf-8", errors="replace")
 
-    def bought_twice(self) -> int:
-        """Say how many texts the provider was sent more than once."""
-        texts = Counter(text for body in self.received for text in json.loads(body)["input"])
-        return sum(times - 1 for times in texts.values())
+    def at_rest(self) -> set[str]:
+        """Return the hashes of the texts whose vectors the database holds, staged or in a chunk."""
+        server.ensure_running(self.info.home)
+        with when_up(lambda: psycopg.connect(self.dsn, autocommit=True)) as connection:
+            width = int(self.environment.get("VAULT_MEMORY_EMBEDDING_DIMENSIONS", "1536"))
+            statement = f"""SELECT text_hash FROM {SCHEMA}.embedding_stage WHERE dimensions = %s UNION
+                            SELECT text_hash FROM {SCHEMA}.memory_chunk WHERE dimensions = %s AND embedding IS NOT NULL"""
+            return {row[0] for row in connection.execute(statement.encode(), [width, width])}
+
+    def asked(self) -> list[str]:
+        """Return the hashes of all texts that the provider was sent."""
+        texts = [text for body in self.received for text in json.loads(body)["input"]]
+        return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
 
     def names_of_steps(self) -> list[str]:
         """Run an undisturbed sync from the state before, and return its steps."""
@@ -186,7 +203,8 @@ class Outcome:
         healed: Exit status of the next one.
         seconds: From the kill until memory was right.
         wrong: Differences from a rebuild, and what the reader must not have seen.
-        bought_twice: Texts.
+        bought_again: Texts that the second sync sent although the database held their vectors.
+        bought_twice: Texts that were sent by both: their answers were on the way when somebody was killed.
         seen: What the reader tells.
     """
 
@@ -194,6 +212,7 @@ class Outcome:
     healed: int
     seconds: float
     wrong: list[str]
+    bought_again: int
     bought_twice: int
     seen: Seen
 
@@ -205,6 +224,8 @@ def case(ground: Ground, number: int, victim: Victim) -> Outcome:
         killed = ground.sync(number, victim)
         died = time.monotonic()
         first = ground.said()
+        at_rest, asked = ground.at_rest(), ground.asked()
+        ground.received.clear()
         healed = ground.sync()
         seconds = time.monotonic() - died
     wrong = differences(ground.after, ground.contents())
@@ -212,12 +233,15 @@ def case(ground: Ground, number: int, victim: Victim) -> Outcome:
         wrong.append(ground.said())
     if "Traceback" in first:
         wrong.append(first)
-    return Outcome(killed, healed, seconds, [*wrong, *seen.wrong], ground.bought_twice(), seen)
+    second = ground.asked()
+    again, twice = len(at_rest.intersection(second)), len(set(asked).intersection(second))
+    return Outcome(killed, healed, seconds, [*wrong, *seen.wrong], again, twice, seen)
 
 
 def sync_process(
     environment: dict[str, str],
     output: Path,
+    arguments: tuple[str, ...] = SYNC,
     *,
     chosen: int = 0,
     victim: Victim = "sync",
@@ -225,7 +249,7 @@ def sync_process(
     info: server.ServerInfo | None = None,
 ) -> tuple[int, str]:
     """Run ``vault-memory sync`` in a fresh process; returns its exit status, negative if killed, and what it said."""
-    process = CONTEXT.Process(target=_sync, args=(environment, str(output), chosen, victim, log, info))
+    process = CONTEXT.Process(target=_sync, args=(environment, str(output), arguments, chosen, victim, log, info))
     process.start()
     process.join(90)
     assert process.exitcode is not None, "the sync does not end"
@@ -235,6 +259,7 @@ def sync_process(
 def _sync(
     environment: dict[str, str],
     output: str,
+    arguments: tuple[str, ...],
     chosen: int,
     victim: Victim,
     log: Path | None,
@@ -249,12 +274,21 @@ def _sync(
     act = points.kill_self if info is None or victim == "sync" else partial(kill_database, info, victim)
     if chosen or log is not None:
         points.arm(points.Points(chosen, act, log))
-    sys.argv = ["vault-memory", "sync", "--json", "--wait", "20"]
+    sys.argv = ["vault-memory", *arguments]
     main()
 
 
 def kill_database(info: server.ServerInfo, victim: str) -> None:
-    """SIGKILL the server's first process, or the one that serves our writer."""
+    """SIGKILL the server's first process, or the one that serves our writer; or another way to lose what one has."""
+    if victim == "restart":
+        server.stop(info.home)
+        server.ensure_running(info.home)
+        return
+    if victim == "memory":
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        most = pages * resource.getpagesize() + 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        return
     pid = server.status(info.home).pid
     if victim == "backend":
         with psycopg.connect(info.dsn("vault_memory"), autocommit=True) as connection:
@@ -266,13 +300,22 @@ def kill_database(info: server.ServerInfo, victim: str) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def sized(body: bytes) -> bytes:
+    """Answer with vectors of the width that is asked for."""
+    answer = json.loads(good(body))
+    width = json.loads(body).get("dimensions", 1536)
+    for item in answer["data"]:
+        item["embedding"] = item["embedding"][:width]
+    return json.dumps(answer).encode()
+
+
 @contextmanager
 def ground(folder: Path, home: Path) -> Iterator[Ground]:
     """Make the vault, the server, and the states before and after."""
     vault = VaultRepo.create(folder / "vault")
     config = folder / "config.toml"
     config.write_text(QUICK)
-    with served(lambda handler, body: reply(handler, 200, good(body))) as (url, received):
+    with served(lambda handler, body: reply(handler, 200, sized(body))) as (url, received):
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(Path.cwd()),
@@ -297,14 +340,15 @@ def ground(folder: Path, home: Path) -> Iterator[Ground]:
         made.before = made.contents()
         made.keep()
         second_commit(vault)
-        made.after = _rebuilt(made)
+        made.after = rebuilt(made)
         assert 7 == len(made.before["notes"])
         yield made
 
 
-def _rebuilt(made: Ground) -> Contents:
+def rebuilt(made: Ground) -> Contents:
     """Build the second commit from nothing, by the steps alone."""
     with psycopg.connect(made.info.dsn("postgres"), autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS rebuilt WITH (FORCE)")
         connection.execute("CREATE DATABASE rebuilt")
     values = {**made.environment, "VAULT_MEMORY_DSN": made.info.dsn("rebuilt")}
     with Synchronizer.open(settings_module.load(values)) as synchronizer:

@@ -26,6 +26,8 @@ SNAPSHOT = """SELECT p.id, p.content_hash, array_agg(c.content ORDER BY c.ordina
               FROM vault_memory.memory_primary p LEFT JOIN vault_memory.memory_chunk c ON c.note_id = p.id
               GROUP BY p.id, p.content_hash"""
 
+MODELS = "SELECT count(DISTINCT (model, dimensions)) FROM vault_memory.memory_chunk"
+
 Version = tuple[str, ...]
 
 
@@ -113,6 +115,8 @@ def read(environment: dict[str, str], dsn: str, expected: Expected, over: Connec
             found: dict[str, Any] = {note: tuple(parts) for note, _, parts in connection.execute(SNAPSHOT)}
             seen.looks += 1
             seen.wrong += expected.wrong_in_store(found)
+            (models,) = connection.execute(MODELS).fetchone() or (0,)
+            seen.wrong += [f"{models} models at once"] if models != 1 else []
             items = search(COMMON, k=100, mode="keyword", settings=settings).items
             seen.answers += 1
             seen.wrong += expected.wrong_in_answer([(hit.source, hit.text) for hit in items])
