@@ -114,7 +114,7 @@ class VaultStorage(DagsterPostgresStorage):
         """Make it from ``dagster.yaml``, whose keys are those of ``storage: postgres:``."""
         return cls(
             inst_data=inst_data,
-            postgres_url=pg_url_from_config(config_value),
+            postgres_url=storage_url(pg_url_from_config(config_value)),
             should_autocreate_tables=config_value.get("should_autocreate_tables", True),
             token_provider=get_token_provider_from_config(config_value),
         )
