@@ -1,7 +1,8 @@
 """Measure the secret scanner: what it finds, what it costs, what it flags in public Markdown.
 
-    VAULT_MEMORY_TEST_DATA=/path/to/data PYTHONPATH=. python benchmarks/secrets.py \\
-        [--only cases|generated|crafted|public] [--public DIR]...
+    VAULT_MEMORY_TEST_DATA=/path/to/data PYTHONPATH=. python benchmarks/secrets.py
+
+Options: ``--only cases``, ``generated``, ``crafted`` or ``public``; ``--public DIR``, as often as there are folders.
 
 Prints recall and precision on labelled cases, and on the two generated sets of the tests, whole and by kind and
 language; milliseconds a note, alone and through the worker process; the worst crafted 100 kB notes, at least one for
