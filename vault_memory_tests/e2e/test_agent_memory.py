@@ -9,6 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psycopg
+from psycopg import sql
+
 from vault_memory import settings as settings_module
 from vault_memory_tests.fixtures.installation import Installation
 from vault_memory_tests.fixtures.sessions import SECRET, SESSION, assistant, user, write
@@ -51,6 +54,21 @@ def worker_is_done(home: Path) -> bool:
     return True
 
 
+def holds_no_secret(installation: Installation, *folders: Path) -> None:
+    """Assert that neither a journal, nor anything else of ours, nor a row of any table has the session's secret."""
+    files = [file for folder in (*folders, installation.settings.home) for file in folder.rglob("*")]
+    assert not [file for file in files if file.is_file() and SECRET.encode() in file.read_bytes()]
+    with psycopg.connect(installation.environment["VAULT_MEMORY_DSN"]) as connection:
+        tables = connection.execute(
+            """SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema')"""
+        ).fetchall()
+        assert len(tables) > 5
+        for schema, name in tables:
+            rows = connection.execute(sql.SQL("SELECT t::text FROM {} t").format(sql.Identifier(schema, name)))
+            assert not [row for row in rows if SECRET in row[0]], name
+
+
 def wait_for(condition: Any, seconds: float = 120) -> None:
     """Wait until something holds."""
     until = time.monotonic() + seconds
@@ -63,7 +81,9 @@ def test_a_journal_in_the_vault_is_recalled_after_its_commit(installation: Insta
     """The journal lies in the vault: the user commits the day as any note, and the next session knows."""
     config = tmp_path / "config.toml"
     folder = installation.vault.path / "02_Areas" / "Journal"
-    config.write_text(f'[journal]\nfolder = "{folder}"\n')
+    config.write_text(
+        f'[journal]\nfolder = "{folder}"\n[agent]\nrecall_seconds = 9\n'
+    )  # a busy machine is no matter here
     environment = {**installation.environment, "VAULT_MEMORY_CONFIG": str(config)}
     installation.vault.write("01_Projects/other.md", "# Other\n\nAbout gardens.\n")
     installation.vault.commit()
@@ -81,6 +101,7 @@ def test_a_journal_in_the_vault_is_recalled_after_its_commit(installation: Insta
     assert 1 == block.count("</retrieved_context>")
     assert '"instruction_like"' in block
     assert SECRET not in block
+    holds_no_secret(installation, folder)
 
 
 def test_a_journal_of_its_own_is_recalled_at_once(installation: Installation, tmp_path: Path) -> None:
@@ -101,3 +122,4 @@ def test_a_journal_of_its_own_is_recalled_at_once(installation: Installation, tm
     wait_for(lambda: worker_is_done(installation.settings.home))
     vaults = {one.name: one for one in settings_module.load_all(installation.environment)}
     assert ("directory", installation.settings.journal_folder) == (vaults["journal"].kind, vaults["journal"].vault)
+    holds_no_secret(installation, installation.settings.journal_folder)

@@ -145,6 +145,17 @@ def run(installation: Installation, *arguments: str) -> subprocess.CompletedProc
     )
 
 
+def ask(installation: Installation, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Ask as an agent does."""
+    return subprocess.run(
+        [sys.executable, "-m", "vault_memory.query.cli", *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), **installation.environment},
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
 def rows_of(dsn: str) -> bytes:
     """Return every row of every table of a database as text."""
     found: list[bytes] = []
@@ -250,7 +261,7 @@ def secrets_in(content: bytes, canaries: list[bytes]) -> list[bytes]:
 _DSNS = ("VAULT_MEMORY_DSN", "VAULT_MEMORY_DAGSTER_DSN")
 
 
-@pytest.mark.timeout(600)  # seven processes, one of which waits for a scan that has to be killed
+@pytest.mark.timeout(600)  # a dozen processes, one of which waits for a scan that has to be killed
 @pytest.mark.skipif(
     "VAULT_MEMORY_TEST_SERVER" in os.environ, reason="looks into the files and the log of our own server"
 )
@@ -299,6 +310,13 @@ def test_no_canary_sings(
         run(installation, "quarantine", "allow", grown),
         run(installation, "quarantine", "revoke", grown),
     ]
+    checked = run(installation, "doctor", "--json")
+    answers = [
+        ask(installation, "the lighthouse keeper of the harbour", "-k", "20", "--explain"),
+        ask(installation, "the word deploy token password", "-k", "20", "--mode", "keyword", "--format", "json"),
+        ask(installation, "get", grown),
+        ask(installation, "get", "01_Projects/token.md"),
+    ]
 
     result = json.loads(first.stdout)
     assert (1, len(quarantined), len(FAILING), 2) == (
@@ -312,17 +330,21 @@ def test_no_canary_sings(
     listed = {one["source"]: one["rules"] for one in json.loads(outputs[3].stdout)}
     assert [] == [path for path in by_rule if Path(path).stem not in listed[path]]
     assert [grown] == [one["source"] for one in json.loads(outputs[1].stdout)["rotate"]]
+    assert [0, 0] == [done.returncode for done in answers[:2]], answers
+    assert all(done.returncode for done in answers[2:])  # what is held back is not there to be had
+    assert json.loads(checked.stdout)
 
     info = server.status(test_home()).info
     texts = {
         "requests": b"".join(recorder.received),
         "memory tables": rows_of(installation.environment["VAULT_MEMORY_DSN"]),
         "database files": database_files(postgres_server, installation),
+        "answers": b"".join(done.stdout + done.stderr for done in answers),
     }
     silent = {
         "Dagster's tables": rows_of(installation.environment["VAULT_MEMORY_DAGSTER_DSN"]),
         "GraphQL": events_of(installation, monkeypatch),
-        "output": b"".join(done.stdout + done.stderr for done in outputs),
+        "output": b"".join(done.stdout + done.stderr for done in (*outputs, checked)),
         "home": files_of(installation.settings.home),
         "configuration": files_of(config.parent),
         "PostgreSQL's log": info.log.read_bytes(),
@@ -334,7 +356,7 @@ def test_no_canary_sings(
         assert b"sk-canary-of-the-key" not in content, sink
     # Control: the same search does find what belongs there.
     fine = canaries["01_Projects/fine.md"]
-    assert {"requests", "memory tables", "database files"} == {sink for sink, text in texts.items() if fine in text}
+    assert texts.keys() == {sink for sink, text in texts.items() if fine in text}
     assert canaries["01_Projects/provider-echoes.md"] in texts["requests"]
     failures = {failure["source"]: failure["reason"] for failure in result["failures"]}
     assert set(FAILING) == set(failures)
