@@ -32,7 +32,8 @@ from pathlib import Path
 
 from vault_memory.adapters.batching import Limits, pack
 from vault_memory.adapters.egress import check_base_url
-from vault_memory.adapters.embedding import EmbedText, OpenAIEmbedder, texts_of
+from vault_memory.adapters.embed_text import EmbedText, texts_of
+from vault_memory.adapters.embedding import OpenAIEmbedder
 from vault_memory.errors import EgressBlocked
 from vault_memory.notes.chunking import chunk
 from vault_memory.notes.exclusion import compile_ruleset

@@ -18,7 +18,7 @@ from vault_memory.notes.model import Finding, Quarantined, QuarantineReason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vault_memory.adapters.embedding import EmbedText
+    from vault_memory.adapters.embed_text import EmbedText
     from vault_memory.adapters.store import Store
     from vault_memory.errors import VaultMemoryError
     from vault_memory.ingest.batch import Batch, Item

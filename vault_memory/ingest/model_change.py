@@ -18,7 +18,8 @@ from vault_memory.notes.model import EntryKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from vault_memory.adapters.embedding import Embedder, EmbedText
+    from vault_memory.adapters.embed_text import EmbedText
+    from vault_memory.adapters.embedding import Embedder
     from vault_memory.adapters.store import Store
     from vault_memory.errors import VaultMemoryError
     from vault_memory.ingest.batch import NoteFailure

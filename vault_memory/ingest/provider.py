@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, cast
 
 from pgvector import Vector
 
+from vault_memory.adapters import embed_text
 from vault_memory.adapters import embedding as embedding_adapter
 from vault_memory.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vault_memory.adapters.embedding import Embedder, EmbedText
+    from vault_memory.adapters.embed_text import EmbedText
+    from vault_memory.adapters.embedding import Embedder
     from vault_memory.adapters.store import Store
     from vault_memory.adapters.store_records import SyncState
     from vault_memory.errors import VaultMemoryError
@@ -211,4 +213,4 @@ def texts_of(note: PreparedNote) -> tuple[EmbedText, ...]:
     Raises:
         EgressBlocked: Title, heading and body together hold a secret.
     """
-    return embedding_adapter.texts_of(note.note, note.chunks, allowed={one.rule for one in note.allowed})
+    return embed_text.texts_of(note.note, note.chunks, allowed={one.rule for one in note.allowed})

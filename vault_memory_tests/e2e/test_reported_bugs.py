@@ -12,7 +12,8 @@ import pytest
 
 from vault_memory import settings as settings_module
 from vault_memory.adapters.egress import check_base_url
-from vault_memory.adapters.embedding import EmbedText, OpenAIEmbedder
+from vault_memory.adapters.embed_text import EmbedText
+from vault_memory.adapters.embedding import OpenAIEmbedder
 from vault_memory.commands.status import status
 from vault_memory.commands.sync import sync
 from vault_memory.errors import ConfigError

@@ -14,7 +14,8 @@ from importlib import import_module
 import pytest
 
 from vault_memory.adapters.egress import check_base_url
-from vault_memory.adapters.embedding import OpenAIEmbedder, Pace
+from vault_memory.adapters.embedding import OpenAIEmbedder
+from vault_memory.adapters.embedding_run import Pace
 from vault_memory.errors import (
     EmbeddingAnswerError,
     EmbeddingDenied,

@@ -1,13 +1,14 @@
 """The allow-list: a file outside the vault, and what its entries do to the store."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from vault_memory.adapters.embedding import texts_of
+from vault_memory.adapters.embed_text import texts_of
 from vault_memory.commands import quarantine
 from vault_memory.commands.status import status
 from vault_memory.errors import ConfigError, EgressBlocked, QueryError
@@ -160,6 +161,7 @@ def test_a_newer_rule_is_not_released(held: Installation, monkeypatch: pytest.Mo
         return (*real(text), *((Finding("of_tomorrow", 1),) if "opens nothing" in text else ()))
 
     monkeypatch.setattr(secrets, "scan", newer)
+    sys.modules["vault_memory.query.search"]._remembered_rules.cache_clear()  # a newer rule comes with a new process
 
     assert TOKEN not in str(search("lookalike manual", settings=held.settings).to_dict())
     with Synchronizer.open(held.settings) as synchronizer:

@@ -8,14 +8,13 @@ from types import ModuleType
 import pytest
 
 import vault_memory.notes
+from vault_memory.adapters.embed_text import EmbedText, texts_of
 from vault_memory.adapters.embedding import (
-    EmbedText,
     HashingEmbedder,
     OpenAIEmbedder,
     RecordedIdentity,
     identity_of,
     open_embedder,
-    texts_of,
 )
 from vault_memory.errors import ConfigError, EgressBlocked, ScanError
 from vault_memory.notes import hashing
