@@ -81,6 +81,7 @@ class DirectorySource:
     _cache_file: Path | None = field(default=None, repr=False)
     _key: bytes | None = field(default=None, init=False, repr=False)
     _cache: StatCache | None = field(default=None, init=False, repr=False)
+    _paths: dict[bytes, NotePath] = field(default_factory=dict, init=False, repr=False)
     _states: OrderedDict[str, _State] = field(default_factory=OrderedDict, init=False, repr=False)
 
     @classmethod
@@ -324,6 +325,7 @@ class DirectorySource:
         places: dict[str, list[bytes]] = {}
         too_large: set[str] = set()
         ignore: bytes | IgnoreFileError | None = None
+        paths: dict[bytes, NotePath] = {}  # names are looked through for secrets, which takes longer than their files
         for one in listed:
             if one.raw == IGNORE_FILE:
                 ignore = _ignore_file(root, one)
@@ -333,7 +335,9 @@ class DirectorySource:
                 places.setdefault(content, []).append(one.raw)
             else:
                 content = blob_id(one.kind.encode())  # what a link names, or a pipe would say, is not looked at
-            entries.append(TreeEntry(NotePath.from_bytes(one.raw), content, one.kind))
+            path = paths[one.raw] = self._paths.get(one.raw) or NotePath.from_bytes(one.raw)
+            entries.append(TreeEntry(path, content, one.kind))
+        self._paths = paths
         return _State(
             tuple(entries), {name: tuple(raws) for name, raws in places.items()}, frozenset(too_large), ignore
         )

@@ -119,4 +119,4 @@ class StatCache:
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+    return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(_ID_BYTES)

@@ -280,24 +280,33 @@ def _guarded(name: str, look: Callable[[], Check], mend: str = "") -> Iterator[C
 
 
 def _vault_checks(settings: Settings, checks: list[Check]) -> Source | None:
-    checks.extend(_guarded("git", lambda: Check("git", "ok", git_version()), "install git 2.38 or newer"))
+    is_folder = settings.kind == "directory"
+    if not is_folder:
+        checks.extend(_guarded("git", lambda: Check("git", "ok", git_version()), "install git 2.38 or newer"))
     try:
         vault = open_source(settings)
         checks.append(Check("vault", "ok", str(vault.path)))
     except VaultMemoryError as error:
-        checks.append(Check("vault", "problem", str(error), "vault-memory init /path/to/vault"))
+        mend = "mount or restore it, or: vault-memory index --remove NAME"
+        checks.append(Check("vault", "problem", str(error), mend if is_folder else "vault-memory init /path/to/vault"))
         return None
     try:
         head = vault.head()
+        if head is None and is_folder:
+            checks.append(Check("folder", "warning", vault.empty_head, "mount it, or write a note"))
+            return vault
         if head is None:
             checks.append(Check("HEAD", "warning", "no commit yet", "git add, git commit: only commits are read"))
             return vault
-        checks.append(Check("HEAD", "ok", head))
+        checks.append(Check("folder" if is_folder else "HEAD", "ok", head))
         report = examine(vault.tree(head), settings.scan)
         detail = f"{report.within} of {report.tracked} Markdown files within {', '.join(settings.scan.roots)}"
         checks.append(Check("roots", "problem" if report.hint else "ok", detail, report.hint or ""))
     except VaultMemoryError as error:
-        checks.append(Check("HEAD", "problem", str(error), "git fsck"))
+        if is_folder:
+            checks.append(Check("folder", "problem", str(error), "let the user that runs this read all of it"))
+        else:
+            checks.append(Check("HEAD", "problem", str(error), "git fsck"))
         return None
     return vault
 

@@ -38,7 +38,7 @@ from vault_memory_tests.fixtures.rebuild import (
 )
 from vault_memory_tests.integration.ingest.test_histories import FUZZ, KEY, SECTIONS, bring_to_head, identify, texts
 
-EXAMPLES_IN_CI = 25
+EXAMPLES_IN_CI = 15
 RACY_SECONDS = 0.05  # more than any kernel's tick; what is older may be taken from the cache
 FOLDERS = ("", "a", "a/deep", "b", "Infrastructure")
 NAMES = ("x.md", "y.md", "Z.MD", "caf\u00e9.md", "cafe\u0301.md", 'odd "q"\t.md', "n.markdown", "no.txt", ".hidden.md")
@@ -67,9 +67,9 @@ class FolderHistories(RuleBasedStateMachine):
 
     world: ClassVar[World]
 
-    @initialize()
-    def start(self) -> None:
-        """Begin with an empty folder and an empty store."""
+    @initialize(some=st.lists(st.tuples(paths, texts), min_size=4, max_size=8))
+    def start(self, some: list[tuple[str, str]]) -> None:
+        """Begin with a folder of some files and an empty store."""
         self.world.histories += 1
         self.top = self.world.folder / f"history{self.world.histories}" / "notes"
         self.top.mkdir(parents=True)
@@ -77,6 +77,7 @@ class FolderHistories(RuleBasedStateMachine):
         self.source: DirectorySource | None = None
         wipe(self.world.watcher, "vault_memory")
         identify(self.world.store, self.embedder)
+        self.write_many(some=some)
 
     def teardown(self) -> None:
         """Bring the store in step, whatever came before."""
@@ -247,6 +248,14 @@ class FolderHistories(RuleBasedStateMachine):
             bring_to_head(self.open(source, self.world.fresh, embedder))
             self.world.rebuilt[head] = contents(self.world.watcher, "rebuilt")
         return self.world.rebuilt[head]
+
+    @rule(number=picks, new_process=st.booleans())
+    def disguise_what_is_known(self, *, number: int, new_process: bool) -> None:
+        """Change a file behind the back of whoever remembers its size and time."""
+        self.rest()
+        self.sync(new_process=new_process)
+        self.disguise(number=number)
+        self.sync(new_process=new_process)
 
     @rule(data=st.data(), number=st.integers(0, 7), new_process=st.booleans())
     def sync_while_files_change(self, *, data: st.DataObject, number: int, new_process: bool) -> None:

@@ -188,3 +188,18 @@ def test_a_rename_asks_for_no_embedding(
     assert {"renamed"} == set(actions(made).values()) - {"deleted"}
     assert requests == len(embedding_server.requests())
     assert {} == actions(made)
+
+
+def test_a_rename_with_an_edit_pays_for_the_edit(
+    make_folder: MakeFolder, make_online: Callable[..., Installation], embedding_server: EmbeddingServer
+) -> None:
+    """Parts that did not change keep their vectors, although nothing says where the note came from."""
+    made = make_folder(make_online(embedding_server.url))
+    parts = [f"## Part {name}\n\nRoses and tulips, {name}.\n" for name in ("one", "two", "three")]
+    path = made.write("old.md", "---\ntitle: Garden\n---\n\n" + "\n".join(parts))
+    made.steps()
+    before = len(paid(embedding_server))
+    path.rename(made.folder / "new.md")
+    made.write("new.md", "---\ntitle: Garden\n---\n\n" + "\n".join([*parts[:2], "## Part three\n\nLilies.\n"]))
+    assert {"new.md": "added", "old.md": "deleted"} == actions(made)
+    assert before + 1 == len(paid(embedding_server))
