@@ -27,7 +27,7 @@ from vault_memory_tests.fixtures.vault import VaultRepo
 
 VICTIMS = ["run", "daemon", "webserver", "code server"]
 RUNNING = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
-SLICES = 3
+SLICES = 9
 
 
 def state(vault: VaultRepo, *, second: bool) -> None:

@@ -104,6 +104,7 @@ def test_a_full_disk(small: Installation, disk: Path) -> None:
     assert set() == found(small, "caches")
 
 
+@pytest.mark.slow
 def test_a_read_only_file_system(small: Installation, disk: Path) -> None:
     """With the data read-only nothing can run, which is a line; mounted for writing again, nothing is left to mend."""
     server.stop(disk / "home")  # PostgreSQL's open files would keep the file system from becoming read-only
