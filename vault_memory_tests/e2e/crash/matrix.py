@@ -252,7 +252,7 @@ def sync_process(
     """Run ``vault-memory sync`` in a fresh process; returns its exit status, negative if killed, and what it said."""
     process = CONTEXT.Process(target=_sync, args=(environment, str(output), arguments, chosen, victim, log, info))
     process.start()
-    process.join(90)
+    process.join(120)
     assert process.exitcode is not None, "the sync does not end"
     return process.exitcode, output.read_text(encoding="utf-8", errors="replace")
 
