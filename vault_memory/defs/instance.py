@@ -238,7 +238,10 @@ def _become_writer(
     """
     deadline = time.monotonic() + wait_seconds
     while True:
-        session.hold_writer(max(0.0, deadline - time.monotonic()), holder=holder)
+        try:
+            session.hold_writer(max(0.0, deadline - time.monotonic()), holder=holder)
+        except WriterBusyError as error:  # it tells of the last wait alone
+            raise WriterBusyError(f"{str(error).partition('; waited')[0]}; waited {wait_seconds:g} s") from None
         reclaim(instance, names, writer_is_free=lambda: session.is_writer)
         busy = busy_with(instance, names)
         if busy is None:

@@ -33,13 +33,14 @@ from vault_memory.ingest.sync import Synchronizer
 from vault_memory_tests.e2e.crash import points
 from vault_memory_tests.e2e.crash.reader import Expected, Seen, log_of, reading
 from vault_memory_tests.fixtures.installation import walk
-from vault_memory_tests.fixtures.online import QUICK, good, reply, served
+from vault_memory_tests.fixtures.online import good, reply, served
 from vault_memory_tests.fixtures.rebuild import Contents, contents, differences, unsound
 from vault_memory_tests.fixtures.vault import VaultRepo
 
 SCHEMA: Final = "vault_memory"
 RECOVERY_SECONDS: Final = 30.0
 TOKEN: Final = "ghp" + "_" + "Ab3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3bC6"
+CONFIG: Final = "[embedding]\ntimeout_seconds = 30.0\nmax_batch_texts = 4\n"
 _DATABASES: Final = ("vault_memory", "dagster")
 CONTEXT: Final = multiprocessing.get_context("forkserver")  # of a clean process, with what takes long imported
 CONTEXT.set_forkserver_preload(
@@ -230,7 +231,7 @@ def case(ground: Ground, number: int, victim: Victim) -> Outcome:
         seconds = time.monotonic() - died
     wrong = differences(ground.after, ground.contents())
     if healed != 0:
-        wrong.append(ground.said())
+        wrong.insert(0, ground.said())
     if "Traceback" in first:
         wrong.append(first)
     second = ground.asked()
@@ -251,7 +252,7 @@ def sync_process(
     """Run ``vault-memory sync`` in a fresh process; returns its exit status, negative if killed, and what it said."""
     process = CONTEXT.Process(target=_sync, args=(environment, str(output), arguments, chosen, victim, log, info))
     process.start()
-    process.join(90)
+    process.join(120)
     assert process.exitcode is not None, "the sync does not end"
     return process.exitcode, output.read_text(encoding="utf-8", errors="replace")
 
@@ -314,7 +315,7 @@ def ground(folder: Path, home: Path) -> Iterator[Ground]:
     """Make the vault, the server, and the states before and after."""
     vault = VaultRepo.create(folder / "vault")
     config = folder / "config.toml"
-    config.write_text(QUICK)
+    config.write_text(CONFIG)
     with served(lambda handler, body: reply(handler, 200, sized(body))) as (url, received):
         environment = {
             "PATH": os.environ["PATH"],

@@ -27,7 +27,8 @@ from vault_memory_tests.fixtures.vault import VaultRepo
 
 VICTIMS = ["run", "daemon", "webserver", "code server"]
 RUNNING = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
-SLICES = 3
+SLICES = 9
+PATIENT = ("sync", "--json", "--wait", "60")  # a run that the daemon has begun meanwhile goes first
 
 
 def state(vault: VaultRepo, *, second: bool) -> None:
@@ -202,7 +203,7 @@ def test_killed_while_a_run_writes(field: Field, victim: str, part: int) -> None
             wait_for((field.folder / "killed").exists, 90)
             died = time.monotonic()
             field.restart()
-            status, said = sync_process(field.installation.environment, field.folder / "sync.log")
+            status, said = sync_process(field.installation.environment, field.folder / "sync.log", PATIENT)
             taken.append(time.monotonic() - died)
         assert 0 == status, (at, said)
         assert [] == differences(after, field.contents()), at

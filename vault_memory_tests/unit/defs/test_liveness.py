@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
@@ -103,3 +104,14 @@ class _Nowhere:
 
     def exists(self) -> bool:
         return False
+
+
+@pytest.mark.parametrize(("seconds", "ended"), [(3600, 1), (5, 0), (-5, 0), (-3600, 1)])
+def test_a_run_of_another_time(
+    world: DagsterWorld, monkeypatch: pytest.MonkeyPatch, seconds: float, ended: int
+) -> None:
+    """A run without a mark is dead if it began long ago, or in a future that a wrong clock made; not if just now."""
+    run = _started(world)
+    monkeypatch.setattr(liveness, "time", SimpleNamespace(time=lambda: time.time() + seconds))
+
+    assert [run.run_id][:ended] == reclaim(world.instance, world.names, writer_is_free=lambda: True)
