@@ -9,11 +9,10 @@ Results go to stdout, everything else to stderr. Exit 0: done; 1: done but for s
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -21,19 +20,14 @@ from vault_memory import __version__
 from vault_memory.commands import choosing, operations
 from vault_memory.commands.agent import agent
 from vault_memory.commands.choosing import vault_option
+from vault_memory.commands.printing import note, print_json, print_plan, print_status, print_sync, shown
 from vault_memory.errors import MissingExtraError, VaultMemoryError
-from vault_memory.notes.model import NoteStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vault_memory.commands.status import Status
-    from vault_memory.commands.sync import SyncResult
-    from vault_memory.ingest.estimates import Estimate
-    from vault_memory.ingest.planning import VaultPlan
     from vault_memory.settings import IndexChoice, Settings
 
-_MAX_NAMED_FAILURES = 20
 _PIPELINE_MODULES = frozenset(
     {
         "dagster",
@@ -134,7 +128,7 @@ def sync(
     def act(settings: Settings) -> int:
         if dry_run:
             plan, estimate = command.plan_only(settings, full=full, accept_model=accept_model, re_embed=re_embed)
-            _print_plan(settings.name, plan, estimate, as_json=as_json)
+            print_plan(settings.name, plan, estimate, as_json=as_json)
             return 0
         result = command.sync(
             settings,
@@ -144,9 +138,9 @@ def sync(
             allow_mass_deletion=allow_mass_deletion,
             confirmed=confirmed,
             wait_seconds=wait_seconds,
-            report=_note,
+            report=note,
         )
-        _print_sync(settings.name, result, as_json=as_json)
+        print_sync(settings.name, result, as_json=as_json)
         return result.exit_status
 
     choosing.for_each(vault, act, heading=not as_json)
@@ -184,17 +178,17 @@ def index(
     if dry_run:
         from vault_memory.commands import sync as sync_command  # noqa: PLC0415 - heavy
 
-        _print_plan(settings.name, *sync_command.plan_only(settings), as_json=as_json)
+        print_plan(settings.name, *sync_command.plan_only(settings), as_json=as_json)
         return
-    done = command.index(settings, confirmed=confirmed, allow_mass_deletion=allow_mass_deletion, report=_note)
-    _print_sync(settings.name, done.result, as_json=as_json)
+    done = command.index(settings, confirmed=confirmed, allow_mass_deletion=allow_mass_deletion, report=note)
+    print_sync(settings.name, done.result, as_json=as_json)
     if done.is_new:
-        _note(
+        note(
             f'remembered as {settings.name} in {settings.config_file}; ask: vault-memory query "..."; '
             f"watch it: vault-memory up; take it out again: vault-memory index --remove {settings.name}"
         )
     if done.unwatched:
-        _note("vault-memory up is running and does not know of it yet: start it again to have the folder watched")
+        note("vault-memory up is running and does not know of it yet: start it again to have the folder watched")
     sys.exit(done.result.exit_status)
 
 
@@ -203,7 +197,7 @@ def _remove_folder(name: str, *, confirmed: bool) -> None:
 
     settings, notes = command.to_remove(name)
     if not confirmed:
-        question = f"take {notes} notes of {_shown(str(settings.vault))} out of memory? The files stay"
+        question = f"take {notes} notes of {shown(str(settings.vault))} out of memory? The files stay"
         if not sys.stdin.isatty():
             raise click.UsageError(f"{question}: add --yes")
         click.confirm(question, abort=True, err=True)
@@ -221,9 +215,9 @@ def status(*, vault: str | None, as_json: bool) -> None:
     def act(settings: Settings) -> int:
         found = command.status(settings)
         if as_json:
-            _print_json({"name": settings.name, **found.to_json()})
+            print_json({"name": settings.name, **found.to_json()})
         else:
-            _print_status(found)
+            print_status(found)
         return 0
 
     choosing.for_each(vault, act, heading=not as_json)
@@ -248,12 +242,12 @@ def quarantine_list(*, vault: str | None, closed: bool, as_json: bool) -> None:
 
     found = command.held(choosing.one(vault), closed=closed)
     if as_json:
-        _print_json([one.to_json() for one in found])
+        print_json([one.to_json() for one in found])
         return
     for one in found:
         line = one.line
         where = f" line {', '.join(map(str, line.lines))}" if line.lines else ""
-        click.echo(f"{_shown(line.source)}: {', '.join(line.rules)}{where} ({line.action})")
+        click.echo(f"{shown(line.source)}: {', '.join(line.rules)}{where} ({line.action})")
         if line.notice:
             click.echo(f"  {line.notice}")
 
@@ -268,13 +262,13 @@ def quarantine_show(*, vault: str | None, source: str, as_json: bool) -> None:
 
     found = command.held(choosing.one(vault), source=source)[0]
     if as_json:
-        _print_json(found.to_json())
+        print_json(found.to_json())
         return
     facts = found.to_json()
     for name in ("source", "action", "reason", "rules", "lines", "detected_at", "resolved_at", "notice"):
         value = facts[name]
         if value:
-            click.echo(f"{name:<12} {', '.join(map(str, value)) if isinstance(value, list) else _shown(str(value))}")
+            click.echo(f"{name:<12} {', '.join(map(str, value)) if isinstance(value, list) else shown(str(value))}")
     for release in found.releases:
         state = "until" if release.is_active() else "ended"
         click.echo(f"allowed      {release.rule} {state} {release.expires_at:%Y-%m-%d}")
@@ -315,7 +309,7 @@ def quarantine_erase(*, vault: str | None, as_json: bool) -> None:
 
     done = command.erase(choosing.one(vault))
     if as_json:
-        _print_json(done.to_json())
+        print_json(done.to_json())
         return
     click.echo(done.summary)
 
@@ -357,12 +351,12 @@ def evaluate(
         plot=plot,
     )
     if as_json:
-        _print_json(report.to_json())
+        print_json(report.to_json())
     else:
         for line in command.table(report):
-            click.echo(_shown(line))
+            click.echo(shown(line))
     if not report.passed:
-        _note(f"vault-memory: Recall@5 is {report.recall:.3f}, below {min_recall}")
+        note(f"vault-memory: Recall@5 is {report.recall:.3f}, below {min_recall}")
         sys.exit(1)
 
 
@@ -379,9 +373,9 @@ def index_check(*, vault: str | None, change_to: str | None, as_json: bool) -> N
     """Measure the vector index: stored vectors as questions, against exact search. Exit 1 below recall@10 of 0.95."""
     from vault_memory.commands import index_check as command  # noqa: PLC0415 - heavy
 
-    found = command.check(choosing.one(vault), change_to=cast("IndexChoice | None", change_to), report=_note)
+    found = command.check(choosing.one(vault), change_to=cast("IndexChoice | None", change_to), report=note)
     if as_json:
-        _print_json(found.to_json())
+        print_json(found.to_json())
     else:
         recall = "not measured" if found.recall is None else f"{found.recall:.3f}"
         click.echo(
@@ -389,129 +383,6 @@ def index_check(*, vault: str | None, change_to: str | None, as_json: bool) -> N
             f"recall@10 {recall}, {found.seconds:.1f} s"
         )
     sys.exit(command.exit_status(found))
-
-
-def _note(line: str) -> None:
-    click.echo(_shown(line), err=True)
-
-
-def _shown(text: str) -> str:
-    """Escape what a terminal acts on or does not show: names of notes are the vault's, and one event is one line."""
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text
-    )
-
-
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
-
-
-def _print_plan(name: str, plan: VaultPlan, estimate: Estimate, *, as_json: bool) -> None:
-    facts: dict[str, Any] = {
-        "name": name,
-        "commit": plan.commit,
-        "notes": len(plan.note_ids),
-        "unchanged": plan.unchanged,
-        "texts": estimate.texts,
-        "texts_reused": estimate.reused,
-        "estimated_tokens": estimate.estimated_tokens,
-        "tokens": estimate.tokens,
-        "price_usd": estimate.price_usd,
-        "refused": estimate.refused,
-        "settled": len(plan.settled) + len(plan.gone),
-    }
-    if as_json:
-        _print_json(facts)
-        return
-    price = "" if estimate.price_usd is None else f", about ${estimate.price_usd:.4f}"
-    click.echo(
-        f"would touch {len(plan.note_ids)} notes ({estimate.refused} of them kept out), leave {plan.unchanged}; "
-        f"embed {estimate.texts} texts (about {estimate.estimated_tokens} tokens{price}; at most {estimate.tokens} "
-        f"tokens), reuse {estimate.reused}"
-    )
-
-
-def _print_sync(name: str, result: SyncResult, *, as_json: bool) -> None:
-    if as_json:
-        _print_json({"name": name, **result.to_json()})
-    else:
-        _print_counts(result)
-    if result.hint:
-        _note(result.hint)
-    for line in result.rule_problems:
-        _note(line)
-    for source, notice in sorted(result.rotate.items()):
-        _note(f"quarantined: {_shown(source)}: {notice}")
-    if result.notice:
-        _note(f"note: {result.notice}")
-    if result.exit_status == VaultMemoryError.exit_status:
-        waiting = f" ({len(result.failures)} notes wait for it)" if result.failures else ""
-        _note(f"vault-memory: {result.blocked or result.problem}{waiting}")
-    else:
-        _print_failures(result)
-
-
-def _print_counts(result: SyncResult) -> None:
-    counts = result.counts
-    happened = ", ".join(f"{counts[name]} {name}" for name in counts if counts[name] > 0 and name != "unchanged")
-    click.echo(
-        f"{(result.start or 'nothing')[:12]} -> {(result.end or 'nothing')[:12]}: {happened or 'nothing to do'}, "
-        f"{result.unchanged} unchanged; {result.texts_embedded} texts embedded{_cost(result)}, "
-        f"{result.texts_reused} reused; {result.seconds:.1f} s"
-    )
-
-
-def _cost(result: SyncResult) -> str:
-    if not result.requests:
-        return ""
-    price = "" if result.price_usd is None else f", ${result.price_usd:.4f}"
-    return f" ({result.requests} requests, {result.tokens} tokens{price})"
-
-
-def _print_failures(result: SyncResult) -> None:
-    failures = sorted(result.failures.items())
-    for source, reason in failures[:_MAX_NAMED_FAILURES]:
-        _note(f"failed: {_shown(source)}: {reason}")
-    if len(failures) > _MAX_NAMED_FAILURES:
-        _note(f"failed: {len(failures) - _MAX_NAMED_FAILURES} more; 'vault-memory status' lists all")
-
-
-def _print_status(found: Status) -> None:
-    state, counts = found.state, found.counts
-    behind = {None: "not in memory", 0: "up to date"}.get(found.behind, f"{found.behind} commits behind")
-    parts = [f"{found.number(status)} {status.value}" for status in NoteStatus] + [f"{found.number(None)} pending"]
-    embedder = f"{state.embedder} {state.model} ({state.dimensions} dimensions)" if state.embedder else "not chosen yet"
-    usage = found.usage
-    embedded = f"{usage.texts} texts embedded ({usage.requests} requests, {usage.tokens} tokens)"
-    rows = [
-        ("vault", found.vault),
-        ("HEAD", f"{(found.head or 'no commit')[:12]} ({behind})"),
-        ("in memory", (state.commit or "nothing")[:12]),
-        ("notes", f"{found.tracked} tracked: {', '.join(parts)}"),
-        ("chunks", f"{counts.chunks} ({counts.size_bytes / 1e6:.1f} MB)"),
-        ("database", found.database),
-        ("embedder", embedder),
-        ("rules", state.ruleset_id or "none yet"),
-        ("cost", f"${usage.price_usd:.4f} this month: {embedded}, {usage.texts_reused} reused"),
-    ]
-    daemon = found.daemon
-    if daemon.alive:
-        rows.append(("daemon", f"follows HEAD, last sign {daemon.heartbeat_age_seconds:.0f} s ago"))
-    else:
-        rows.append(("daemon", "none"))
-    if daemon.last_run:
-        when = daemon.last_run_at.isoformat(sep=" ", timespec="seconds") if daemon.last_run_at else "not started"
-        rows.append(("last run", f"{daemon.last_run.lower()}, {when}"))
-    for name, value in rows:
-        click.echo(f"{name:<10} {value}")
-    for warning in found.warnings:
-        _note(f"warning: {warning}")
-    for failure in found.failures:
-        due = failure.next_retry.isoformat(timespec="seconds") if failure.next_retry else "after a change or 'sync'"
-        tries = f"(tried {failure.attempts}, next {due})"
-        click.echo(f"failed     {_shown(failure.source)}: {failure.step}: {failure.reason} {tries}")
-    for source, notice in found.rotate.items():
-        click.echo(f"rotate     {_shown(source)}: {notice}")
 
 
 def _query(arguments: list[str]) -> None:
@@ -545,7 +416,7 @@ def run(command: Callable[[], object]) -> None:
 
 
 def _fail(message: str, exit_status: int) -> None:
-    _note(f"vault-memory: {' '.join(message.split())}")
+    note(f"vault-memory: {' '.join(message.split())}")
     sys.exit(exit_status)
 
 
