@@ -100,21 +100,29 @@ class HeadTick:
         """Return what to run; a problem skips the tick and says why, and the next tick starts afresh.
 
         Raises:
-            Failure: A plain folder cannot be read. Its owner does not see it as git's would at the next commit, so the
-                tick is shown as failed.
+            Failure: A plain folder cannot be read, to the end of the tick's time. Its owner does not see it as git's
+                would at the next commit, so the tick is shown as failed.
         """
-        try:
+        end = time.monotonic() + self.tick_seconds
+        while True:
             try:
-                return self._evaluate()
-            except StoreUnavailable:
-                self.session.close()  # the server may have been restarted since the connection was made
-                return self._evaluate()
-        except VaultError as error:
-            if self.settle_seconds:
-                raise dg.Failure(f"{type(error).__name__}: {error}", allow_retries=False) from None
-            return dg.SkipReason(f"{type(error).__name__}: {error}")
-        except VaultMemoryError as error:
-            return dg.SkipReason(f"{type(error).__name__}: {error}")
+                return self._evaluate_again()
+            except VaultError as error:
+                if not self.settle_seconds:
+                    return dg.SkipReason(f"{type(error).__name__}: {error}")
+                if time.monotonic() >= end:
+                    raise dg.Failure(f"{type(error).__name__}: {error}", allow_retries=False) from None
+                # A drive that is away for a week must not fill the log with a tick a second.
+                time.sleep(min(self.poll_seconds, max(0.0, end - time.monotonic())))
+            except VaultMemoryError as error:
+                return dg.SkipReason(f"{type(error).__name__}: {error}")
+
+    def _evaluate_again(self) -> dg.SensorResult | dg.SkipReason:
+        try:
+            return self._evaluate()
+        except StoreUnavailable:
+            self.session.close()  # the server may have been restarted since the connection was made
+            return self._evaluate()
 
     def _evaluate(self) -> dg.SensorResult | dg.SkipReason:
         synchronizer = self.session.synchronizer

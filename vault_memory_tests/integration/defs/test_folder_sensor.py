@@ -101,6 +101,26 @@ def test_a_folder_out_of_reach_fails_the_tick_and_deletes_nothing(watch: Watch, 
     assert "memory is at HEAD" in (str(watch.tick().skip_reason))
 
 
+def test_a_drive_that_comes_back_within_a_tick_is_no_failure(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that stays away fails a tick once in its whole time, not every second."""
+    away = watch.made.folder.rename(tmp_path / "away")
+    with pytest.raises(dg.Failure):
+        watch.tick(seconds=0.5)
+    real = directory.DirectorySource.head
+
+    def head(source: directory.DirectorySource) -> str | None:
+        try:
+            return real(source)
+        finally:
+            if away.exists():
+                away.rename(watch.made.folder)
+
+    monkeypatch.setattr(directory.DirectorySource, "head", head)
+    assert "memory is at HEAD" in str(watch.tick(seconds=1.0).skip_reason)
+
+
 def test_a_tick_waits_for_a_change(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks are as far apart as the settings say, within one tick."""
     looks: list[int] = []
