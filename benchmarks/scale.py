@@ -25,6 +25,7 @@ import cProfile
 import json
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -434,7 +435,8 @@ def judge(rows: list[dict[str, Any]]) -> None:
     """Print growth from size to size, and whether the largest size keeps what is promised."""
     for before, after in pairwise(rows):
         print(
-            f"{before['notes']} -> {after['notes']} notes: a note takes {after['ms'] / before['ms']:.2f} times as long; "
+            f"{before['notes']} -> {after['notes']} notes: a note takes {after['ms'] / before['ms']:.2f} times as long, in "
+            f"CPU time {after['cpu'] / after['notes'] / (before['cpu'] / before['notes']):.2f} times; "
             f"memory {1000 * (after['memory MB'] - before['memory MB']) / (after['notes'] - before['notes']):.1f} kB and "
             f"Dagster {1000 * (after['dagster MB'] - before['dagster MB']) / (after['notes'] - before['notes']):.1f} kB a "
             "note on disk"
@@ -462,6 +464,7 @@ def main() -> None:
     if options.sync is not None:
         sync_and_tell(options.sync or None)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that databases and folders are removed
     print(
         "| notes | wall s | CPU s | ms a note | scan | embed | persist | Dagster | other | unchanged s | one note s "
         "| status s | peak MB | memory MB | Dagster MB |"

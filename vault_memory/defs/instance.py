@@ -40,6 +40,7 @@ from vault_memory.defs.storage import (
     translated,
     upgrade,
 )
+from vault_memory.defs.untold import tell_of_written
 from vault_memory.errors import WriterBusyError
 from vault_memory.notes.paths import partition_key
 from vault_memory.settings import Settings
@@ -202,6 +203,8 @@ def show_index(
         event = dg.AssetMaterialization(names.vault, metadata={"commit": commit}, tags={DATA_VERSION_TAG: commit})
         instance.report_runless_asset_event(event)
     with VaultSession(lambda: settings, opener) as session:
+        if busy_with(instance, names) is None:
+            tell_of_written(instance, names, session.synchronizer)
         _execute(instance, names, session, names.index_job, run_id=make_new_run_id(), tags={COMMIT_TAG: commit or ""})
 
 

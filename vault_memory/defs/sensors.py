@@ -28,6 +28,7 @@ from vault_memory.defs.partitions import (
     set_postponed_drops,
 )
 from vault_memory.defs.resources import VaultSession
+from vault_memory.defs.untold import tell_of_written
 from vault_memory.errors import StoreUnavailable, VaultError, VaultMemoryError, WriterBusyError
 from vault_memory.notes.paths import partition_key
 from vault_memory.settings import VaultKind
@@ -204,6 +205,7 @@ class HeadTick:
         return min(pause, failures[0].update_timestamp.timestamp() + pause - time.time())
 
     def _request_index(self, commit: str | None) -> dg.SensorResult:
+        tell_of_written(self.instance, self.names, self.session.synchronizer)
         request = dg.RunRequest(job_name=self.names.index_job, tags={COMMIT_TAG: commit or ""})
         result = self._told(dg.SensorResult(run_requests=[request]), commit)
         return result._replace(cursor=replace(Cursor.read(result.cursor), index_commit=commit).write())

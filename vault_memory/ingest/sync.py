@@ -400,6 +400,10 @@ class Synchronizer:
         """Return the notes that have a partition: every one that is read, whatever came of it."""
         return self.store.read_notes()
 
+    def failed_ids(self) -> frozenset[str]:
+        """Return the notes whose last try failed."""
+        return frozenset(note for note, status in self.store.statuses().items() if status is NoteStatus.FAILED)
+
     def report(self) -> IndexReport:
         """Count what is in the store, and what should not be."""
         counts = self.store.counts()

@@ -51,8 +51,7 @@ class Visit:
         self.partitions()
         self.page.click("^Materialize…$")
         self.page.see("^Launch runs to materialize memory_notes$")
-        self.page.click(f"^{which}$")
-        self.page.see(f"^{shown}$")
+        self.page.click_until(f"^{which}$", f"^{shown}$")
         self.page.picture(f"materialize_{which.lower()}")
         self.page.click(r"^Launch (backfill|\d+ runs?)$")
 
@@ -174,7 +173,13 @@ def _look_at_index(user: Visit) -> None:
     wait_for(lambda: user.index_runs() > runs, SLOW)
     user.go("assets/memory_index?view=overview")
     user.page.see("^search_milliseconds$", seconds=SLOW)
+    for words in ("^vault-memory$", "^Freshness policy$", "^index_job$|memory_index_job"):
+        user.page.see(words)
     user.page.picture("index")
+    user.page.click("^Plots$")
+    user.page.see("^notes$")
+    user.page.see("^chunks$")
+    user.page.picture("plots")
     user.go("assets/memory_index?view=checks")
     user.page.see("^index_self_check$", seconds=SLOW)
     user.page.picture("checks")

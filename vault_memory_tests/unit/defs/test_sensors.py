@@ -10,6 +10,7 @@ from vault_memory.defs import sensors
 from vault_memory.defs.instance import _origin
 from vault_memory.defs.partitions import COMMIT_TAG, PLAN_TAG, SELECTION_TAG, VAULT_TAG
 from vault_memory.defs.sensors import Cursor
+from vault_memory.defs.untold import tell_of_written
 from vault_memory.errors import StoreUnavailable
 from vault_memory_tests.fixtures.dagster import DagsterWorld
 from vault_memory_tests.fixtures.fake_sync import FakeSynchronizer
@@ -214,3 +215,20 @@ def test_a_foreign_cursor_counts_as_none(text: str | None) -> None:
 def test_a_cursor_is_read_as_it_was_written() -> None:
     """Both commits survive."""
     assert Cursor("a", "b") == Cursor.read(Cursor("a", "b").write())
+
+
+def test_notes_of_a_run_that_was_killed_before_it_told_of_them_turn_green(
+    world: DagsterWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in memory and no run has a reason to write them again; a note that failed stays red."""
+    world.vault.commit("c1", {"a.md": "1", "b.md": "bad", "c.md": "1"})
+    with monkeypatch.context() as patch:
+        patch.setattr("vault_memory.defs.assets.Telling.flush", lambda _: None)  # killed in time
+        world.sync()
+    assert {"a.md": "MATERIALIZED", "b.md": "FAILED", "c.md": "MATERIALIZED"} == world.statuses()
+    (told,) = world.instance.fetch_materializations(
+        dg.AssetRecordsFilter(asset_key=world.names.notes, asset_partitions=["a.md"]), limit=5
+    ).records
+    assert told.asset_materialization is not None
+    assert "told later: its run was killed" == told.asset_materialization.metadata["action"].value
+    assert [] == tell_of_written(world.instance, world.names, world.open())
