@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import DictRow
 
+    from vault_memory.notes.model import Finding
     from vault_memory.settings import Settings
 
 MAX_K: Final = 100
@@ -250,18 +251,17 @@ def holds_secret(source: str, texts: Iterable[str], allowed: Callable[[], Collec
 
 
 def _rules_matched(text: str) -> frozenset[str]:
-    return _remembered_rules(text) if len(text) <= _REMEMBERED_CHARACTERS else _scanned(text)
+    from vault_memory.notes import secrets  # noqa: PLC0415 - only when there is a hit
+
+    if len(text) > _REMEMBERED_CHARACTERS:
+        return frozenset(finding.rule for finding in secrets.scan(text))
+    return _remembered_rules(text, secrets.scan)
 
 
 @lru_cache(maxsize=2_048)  # a process that answers many questions shows the same chunks again, and titles in every hit
-def _remembered_rules(text: str) -> frozenset[str]:
-    return _scanned(text)
-
-
-def _scanned(text: str) -> frozenset[str]:
-    from vault_memory.notes import secrets  # noqa: PLC0415 - only when there is a hit
-
-    return frozenset(finding.rule for finding in secrets.scan(text))
+def _remembered_rules(text: str, scan: Callable[[str], tuple[Finding, ...]]) -> frozenset[str]:
+    """Scan a text once; what one set of rules said is not remembered for another one."""
+    return frozenset(finding.rule for finding in scan(text))
 
 
 def _hit(ranking: _Ranked) -> Hit:
