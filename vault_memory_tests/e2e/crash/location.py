@@ -17,12 +17,12 @@ FOLDER = "VAULT_MEMORY_TEST_CRASH"
 _scan = NoteRun.scan
 
 
-def choose(folder: Path, number: int, victim: str, pids: list[int]) -> None:
-    """Let the next run kill processes at its step; no process: the run itself. 0: only count."""
+def choose(folder: Path, name: str, number: int, victim: str, pids: list[int]) -> None:
+    """Let the next run kill processes at its n-th step of a name; no process: the run itself. 0: only count."""
     (folder / "steps").unlink(missing_ok=True)
     (folder / "killed").unlink(missing_ok=True)
     temporary = folder / "chosen.tmp"
-    temporary.write_text(json.dumps({"number": number, "victim": victim, "pids": pids}))
+    temporary.write_text(json.dumps({"name": name, "number": number, "victim": victim, "pids": pids}))
     temporary.rename(folder / "chosen")
 
 
@@ -39,7 +39,7 @@ def _armed_scan(run: NoteRun) -> object:
         for pid in chosen["pids"] or [os.getpid()]:
             os.kill(pid, signal.SIGKILL)
 
-    points.arm(points.Points(chosen["number"], act, folder / "steps"), dagster=False)
+    points.arm(points.Points(chosen["number"], act, folder / "steps", among=chosen["name"]), dagster=False)
     return _scan(run)
 
 

@@ -43,6 +43,7 @@ class Points:
         log: Where the names of all steps go, one a line, as they happen; None: nowhere.
         is_on: Whether steps are counted at the moment.
         number: Of the last step.
+        among: Count towards ``chosen`` the steps of this name alone; None: all.
     """
 
     chosen: int
@@ -50,16 +51,17 @@ class Points:
     log: Path | None = None
     is_on: bool = True
     number: int = 0
+    among: str | None = None
 
     def pass_by(self, name: str) -> None:
         """Count a step, and act if it is the chosen one."""
         if not self.is_on:
             return
-        self.number += 1
+        self.number += self.among in (None, name)
         if self.log is not None:
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(f"{name}\n")
-        if self.number == self.chosen:
+        if self.number == self.chosen and self.among in (None, name):
             self.act()
 
     @contextlib.contextmanager
