@@ -176,6 +176,7 @@ def _look_at_index(user: Visit) -> None:
     for words in ("^vault-memory$", "^Freshness policy$", "^index_job$|memory_index_job"):
         user.page.see(words)
     user.page.picture("index")
+    user.page.see("^Passing$", seconds=SLOW)  # Dagster's daemon looks at the freshness policy every 30 s
     user.page.click("^Plots$")
     user.page.see("^notes$")
     user.page.see("^chunks$")
