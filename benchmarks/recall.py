@@ -49,7 +49,7 @@ from vault_memory.query.search import CHUNKS_PER_NOTE, SearchResult
 
 MODES = ("keyword", "vector", "hybrid")
 EXCLUDED = ("00_Inbox", "04_Archive", "Infrastructure", "Home-Automation")
-WEIGHTS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+WEIGHTS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 WHOLE_NOTE_CHARACTERS = 6_000  # what every model behind the API takes, also where a character is more than a token
 # Measured once with plain programs of their own on the same sets, all notes indexed; Recall@5 by note.
 REFERENCE = {

@@ -324,7 +324,7 @@ def quarantine_erase(*, vault: str | None, as_json: bool) -> None:
     "--compare", metavar="A,B", help="Two settings side by side, such as hybrid,keyword or hybrid:5,hybrid:8."
 )
 @click.option("--min-recall", type=click.FloatRange(0, 1), metavar="X", help="Exit 1 if Recall@5 is below this.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Also draw it, as .html or .svg.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Also draw it, as .png, .html or .svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @vault_option
 def evaluate(

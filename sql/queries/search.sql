@@ -79,8 +79,8 @@ WITH question AS MATERIALIZED (
 ), candidate AS (
     SELECT chunk_id FROM vector_leg UNION SELECT chunk_id FROM keyword_leg
 )
-SELECT state.commit AS indexed_commit, l.chunk_id, l.note_id, l.source, l.title, l.heading_path, l.level, l.start_line,
-       l.end_line, l.content, l.text_hash, l.script, l.blob_id, l.content_hash,
+SELECT state.commit AS indexed_commit, (SELECT chunks FROM corpus) AS chunks, l.chunk_id, l.note_id, l.source, l.title,
+       l.heading_path, l.level, l.start_line, l.end_line, l.content, l.text_hash, l.script, l.blob_id, l.content_hash,
        coalesce(l.note_date, l.updated_at) AS dated,
        v.rank AS vector_rank, 1 - (l.embedding <=> (SELECT vector FROM question)) AS vector_score,
        k.rank AS keyword_rank, k.score AS keyword_score,

@@ -19,18 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vault_memory.query.search import SearchResult
     from vault_memory.settings import Settings
 
 MAX_INPUT_BYTES: Final = 4_000_000
 SESSION_START_SECONDS: Final = 4.0
-MIN_QUESTION_TOKENS: Final = 2
-MIN_COVERAGE: Final = 0.5
-"""Share of a prompt's words, weighed by rarity, that a note must hold to be handed over for its words."""
-RARE_WORDS: Final = 4
-"""As many of the prompt's rarest words are enough of a long prompt."""
-MIN_SIMILARITY: Final = 0.5
-"""Cosine by which a note is handed over for its meaning alone."""
 
 
 def main() -> None:
@@ -94,7 +86,7 @@ def session_start(event: dict[str, Any], vaults: Sequence[Settings], environ: Ma
 def user_prompt(event: dict[str, Any], vaults: Sequence[Settings]) -> str:
     """Return the notes that answer a prompt; nothing when it is not clear that they do."""
     from vault_memory.agent.block import holds_our_block  # noqa: PLC0415 - within the time limit
-    from vault_memory.notes.tokens import query_terms  # noqa: PLC0415 - as above
+    from vault_memory.agent.recall import is_question, sure_of  # noqa: PLC0415 - as above
     from vault_memory.query.context import render  # noqa: PLC0415 - as above
     from vault_memory.query.search import search  # noqa: PLC0415 - as above
 
@@ -103,42 +95,11 @@ def user_prompt(event: dict[str, Any], vaults: Sequence[Settings]) -> str:
     # A command of the host or a shell line is no question; a block of ours in it was an answer already.
     if not settings.agent.recall or not prompt or prompt[0] in "/!#" or holds_our_block(prompt):
         return ""
-    if len(set(query_terms(prompt).tokens)) < MIN_QUESTION_TOKENS:
+    if not is_question(prompt):
         return ""
     _need_running(settings)
     result = search(prompt, k=settings.agent.recall_hits, vaults=vaults)
     return render(sure_of(result), settings.agent.max_chars)
-
-
-def sure_of(result: SearchResult) -> SearchResult:
-    """Keep the hits that hold half of what was asked, or mean it; a wrong note costs more than none."""
-    from dataclasses import replace  # noqa: PLC0415 - within the time limit
-
-    from vault_memory.notes.tokens import positions, query_terms  # noqa: PLC0415 - as above
-    from vault_memory.query.embed import HASHING_NOTICE  # noqa: PLC0415 - as above
-
-    # What no note holds is the rarest of all, and counts against every hit.
-    weights = result.term_weights
-    if weights and not any(weights.values()):
-        weights = dict.fromkeys(weights, 1.0)  # in a store of one chunk every word is everywhere
-    rarest = max(weights.values(), default=0.0)
-    wanted = {token: weights.get(token, rarest) for token in query_terms(result.query).tokens}
-    enough = min(MIN_COVERAGE * sum(wanted.values()), RARE_WORDS * rarest)
-    is_semantic = result.mode != "keyword" and HASHING_NOTICE not in result.notices
-
-    def is_sure(text: str, similarity: float | None) -> bool:
-        if is_semantic and similarity is not None and similarity >= MIN_SIMILARITY:
-            return True
-        held = {token for token, _, _ in positions(text)} & set(wanted)
-        # One shared word is a coincidence, however rare it is.
-        return len(held) >= MIN_QUESTION_TOKENS and 0 < enough <= sum(wanted[token] for token in held)
-
-    items = tuple(
-        hit
-        for hit in result.items
-        if is_sure(f"{hit.title}\n{hit.heading_path}\n{hit.text}", hit.legs.vector.score if hit.legs.vector else None)
-    )
-    return replace(result, items=items)
 
 
 def _write_down(event: dict[str, Any], settings: Settings) -> None:

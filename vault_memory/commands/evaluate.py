@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
+from vault_memory.commands import picture
 from vault_memory.errors import QueryError, VaultMemoryError
 from vault_memory.query.evaluation import (
     GATE,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from vault_memory.settings import Settings
 
-_PLOTS: Final = (".html", ".svg")
+_PLOTS: Final = (".png", ".html", ".svg")
 _COLOURS: Final = ("#2b6cb0", "#c05621")
 _LEFT, _WIDTH, _ROW, _TOP = 190, 420, 26, 48
 
@@ -91,20 +92,37 @@ def run(
     """
     if not 1 <= len(asked) <= len(_COLOURS):
         raise QueryError("want one setting, or two to compare")
-    if plot is not None and plot.suffix.lower() not in _PLOTS:
-        # A picture of pixels would need a drawing library; every browser saves one from these.
-        raise QueryError("the plot is written as .html or .svg")
+    form = "" if plot is None else plot.suffix.lower()
+    if plot is not None and form not in _PLOTS:
+        raise QueryError("the plot is written as .png, .html or .svg")
+    if form == ".png":
+        picture.require()
     questions = read_questions(questions_file)
     evaluations = tuple(evaluate(questions, setting, settings) for setting in asked)
     change = differences(*evaluations) if len(evaluations) > 1 else None
     report = Report(questions_file, evaluations, change, min_recall)
     if plot is not None:
-        text = svg(report) if plot.suffix.lower() == ".svg" else html(report)
         try:
-            plot.write_text(text, encoding="utf-8")
+            draw(report, plot)
         except OSError as error:
             raise VaultMemoryError(f"{plot}: the plot cannot be written ({type(error).__name__})") from None
     return report
+
+
+def draw(report: Report, plot: Path) -> None:
+    """Write the plot, in the form that the file's name asks for.
+
+    Raises:
+        OSError: It cannot be written.
+        MissingExtraError: A picture was asked for, and the library for it is not installed.
+    """
+    form = plot.suffix.lower()
+    if form == ".png":
+        picture.require()
+        names = [one.setting.name for one in report.evaluations]
+        picture.draw(plot, _rows(report), names=names, colours=_COLOURS, minimum=report.min_recall)
+    else:
+        plot.write_text(svg(report) if form == ".svg" else html(report), encoding="utf-8")
 
 
 def table(report: Report) -> Iterator[str]:
@@ -145,21 +163,13 @@ def html(report: Report) -> str:
 
 def svg(report: Report) -> str:
     """Return a drawing: a dot for every measure of every slice, and a line for its interval."""
-    groups = [
-        ("all questions", [one.overall for one in report.evaluations]),
-        *((label, [one.slices[label] for one in report.evaluations]) for label in report.evaluations[0].slices),
-    ]
     marks: list[str] = []
     y = _TOP
-    for label, sets in groups:
-        names = MEASURES if label == groups[0][0] else (GATE,)
-        for name in names:
-            text = name if len(names) > 1 else f"{label} ({sets[0].questions}): {name}"
-            marks.append(f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(text)}</text>')
-            for number, scores in enumerate(sets):
-                marks += _dot(scores.measures[name], y + 7 * number - 3.5 * (len(sets) - 1), _COLOURS[number])
-            y += _ROW
-        y += _ROW // 2
+    for text, estimates in _rows(report):
+        marks.append(f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(text)}</text>')
+        for number, one in enumerate(estimates):
+            marks += _dot(one, y + 7 * number - 3.5 * (len(estimates) - 1), _COLOURS[number])
+        y += _ROW if estimates else _ROW // 2
     height = y + 30
     grid = [
         f'<line x1="{_x(share)}" y1="{_TOP - 14}" x2="{_x(share)}" y2="{height - 34}" stroke="#ddd"/>'
@@ -182,6 +192,16 @@ def svg(report: Report) -> str:
         'role="img" font-family="system-ui,sans-serif" font-size="12">\n'
         f'<rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join([*grid, *legend, *marks]) + "\n</svg>\n"
     )
+
+
+def _rows(report: Report) -> list[tuple[str, list[Estimate]]]:
+    """Return what is drawn, from top to bottom; a row without estimates parts two groups."""
+    overall = [one.overall for one in report.evaluations]
+    rows = [(name, [scores.measures[name] for scores in overall]) for name in MEASURES]
+    for label in report.evaluations[0].slices:
+        sets = [one.slices[label] for one in report.evaluations]
+        rows += [("", []), (f"{label} ({sets[0].questions}): {GATE}", [scores.measures[GATE] for scores in sets])]
+    return rows
 
 
 def _dot(one: Estimate, y: float, colour: str) -> list[str]:

@@ -69,6 +69,7 @@ class Found:
         embedder: What made its vectors; cosines of two vaults are comparable only if it is the same.
         semantic: Whether those know meaning.
         mode: The legs that answered.
+        chunks: How many the vault has, all or nearly.
     """
 
     settings: Settings
@@ -78,6 +79,7 @@ class Found:
     embedder: RecordedEmbedder
     semantic: bool
     mode: Mode
+    chunks: float
     notices: tuple[str, ...]
 
 
@@ -113,6 +115,7 @@ class Look:
         index = state[0]["vector_index"] if state else "exact"
         rows = find(session, self.question, vector, mode=mode, filters=self.filters, index=index)
         commit: str | None = rows[0]["indexed_commit"] if rows else None
+        chunks: float = rows[0]["chunks"] if rows else 0.0
         rows = [row for row in rows if row["chunk_id"] is not None]
         view = verify.look(settings, {row["note_id"] for row in rows})
         return Found(
@@ -123,6 +126,7 @@ class Look:
             embedder=recorded,
             semantic=self.semantic if self.embedder else recorded.is_semantic,
             mode=mode,
+            chunks=chunks,
             notices=tuple(vault_notices(commit, view)),
         )
 

@@ -9,8 +9,10 @@ the question's language two votes; on a held-out set of bilingual help pages it 
 
 * *dense*: the cosine, stretched so that the best candidate has 1 and the last one of the vector leg has 0;
 * *keyword*: half the share of the question's inverse document frequency that the candidate matches, half its
-  BM25 score relative to the best, scaled by the best share: a leg that explains little of the question is heard
-  little;
+  BM25 score, both relative to the best, scaled by what the best one explains of the question. That scale is bent: the
+  pairs of Chinese characters at the seams of words stand in no note, so that even the passage a question was made from
+  matches four tenths of it, and a scale in proportion let vectors without a favourite overrule it. Who matches a tenth
+  is heard half as loud as who matches all;
 * for candidates in the other writing system, which keywords cannot reach, the keyword value of the candidate
   that has the same rank in the question's own writing system (the *imputed* vote), by dense rank.
 
@@ -30,8 +32,10 @@ from vault_memory.notes.tokens import CJK
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-KEYWORD_WEIGHT: Final = 1.5
+KEYWORD_WEIGHT: Final = 1.25
 """Of the keyword value, where the dense value has 1."""
+_HALF_HEARD: Final = 0.1
+"""Share of the question at which the keyword leg is heard about half as loud as one that explains all of it."""
 # Vectors of letters know nothing that keywords do not: a tie-breaker, and a help with misspellings. At 0.25 it cost two
 # of 79 questions about long notes, and at 0.1 none on any labelled vault.
 _SPELLING_DENSE_WEIGHT: Final = 0.1
@@ -105,11 +109,7 @@ def fuse(
     elif not any(candidate.vector_rank for candidate in candidates):
         scores = keyword
     elif semantic:
-        best = max(candidate.coverage for candidate in candidates)
-        blended = [
-            (candidate.coverage + relative * best) / 2 for candidate, relative in zip(candidates, keyword, strict=True)
-        ]
-        votes = _impute(candidates, blended, script)
+        votes = _impute(candidates, _keyword_votes(candidates, keyword), script)
         scores = [(d + keyword_weight * v) / (1 + keyword_weight) for d, v in zip(dense, votes, strict=True)]
     else:
         weight = _SPELLING_DENSE_WEIGHT
@@ -159,6 +159,17 @@ def _stretched(candidates: Sequence[Candidate]) -> list[float]:
 def _relative_scores(candidates: Sequence[Candidate]) -> list[float]:
     best = max((candidate.keyword_score or 0.0 for candidate in candidates), default=0.0)
     return [(candidate.keyword_score or 0.0) / best if best > 0 else 0.0 for candidate in candidates]
+
+
+def _keyword_votes(candidates: Sequence[Candidate], relative_scores: Sequence[float]) -> list[float]:
+    best = max(candidate.coverage for candidate in candidates)
+    if best <= 0:
+        return [0.0] * len(candidates)
+    heard = best * (1 + _HALF_HEARD) / (best + _HALF_HEARD)
+    return [
+        heard * (candidate.coverage / best + relative) / 2
+        for candidate, relative in zip(candidates, relative_scores, strict=True)
+    ]
 
 
 def _impute(candidates: Sequence[Candidate], votes: Sequence[float], script: str) -> list[float]:

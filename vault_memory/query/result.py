@@ -124,7 +124,9 @@ class SearchResult:
         items: Best first.
         vaults: Where each vault stands that answered; of several ``commit`` and ``head`` are None.
         term_weights: Inverse document frequencies of the question's tokens, for whoever shows the hits; no part of
-            the JSON contract.
+            the JSON contract, as the next two.
+        chunks: How many chunks the vaults have that answered, all or nearly.
+        semantic: Whether all their vectors know meaning, and not only spelling.
     """
 
     query: str = field(repr=False)
@@ -136,6 +138,8 @@ class SearchResult:
     items: tuple[Hit, ...]
     term_weights: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
     vaults: tuple[VaultState, ...] = ()
+    chunks: float = 0.0
+    semantic: bool = True
 
     @property
     def is_labelled(self) -> bool:

@@ -114,6 +114,8 @@ def search(
         notices=tuple(notices),
         items=tuple(items),
         term_weights=_all_weights(question, found),
+        chunks=sum(one.chunks for one in found),
+        semantic=all(one.semantic for one in found),
         vaults=tuple(one.state for one in found),
     )
 

@@ -80,7 +80,7 @@ def test_mistakes_are_one_line(command: Callable[..., subprocess.CompletedProces
     for arguments, message in (
         ((str(broken),), f"vault-memory: {broken}:1: sources: want a list of at least one path\n"),
         ((str(QUESTIONS), "--compare", "hybrid,magic"), "vault-memory: a setting is a mode"),
-        ((str(QUESTIONS), "--plot", "x.png"), "vault-memory: the plot is written as .html or .svg\n"),
+        ((str(QUESTIONS), "--plot", "x.gif"), "vault-memory: the plot is written as .png, .html or .svg\n"),
     ):
         done = command(*arguments)
         assert (2, "", 1) == (done.returncode, done.stdout, done.stderr.count("\n"))

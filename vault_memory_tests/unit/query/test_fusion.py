@@ -70,6 +70,17 @@ def test_weak_keywords_are_heard_little():
     )
 
 
+def test_words_that_single_out_a_note_are_not_outvoted_by_vectors_without_a_favourite():
+    """A Chinese passage with four tenths of the question's pairs, thrice what any other has, is among the first five."""
+    flat = [
+        Candidate(f"near{i:03}", "cjk", vector_rank=i, similarity=0.08 + 0.18 / i**0.3, keyword_rank=i + 1, keyword_score=8.0 - i / 20,
+                  coverage=0.12 - i / 900)
+        for i in range(1, 101)
+    ]  # fmt: skip
+    answer = Candidate("passage", "cjk", similarity=0.08, keyword_rank=1, keyword_score=23.0, coverage=0.4)
+    assert "passage" in order([*flat, answer], script="cjk")[:5]
+
+
 def test_vectors_of_spelling_do_not_overrule_words():
     """Hashing knows nothing that keywords do not: the keyword leg decides."""
     assert (
