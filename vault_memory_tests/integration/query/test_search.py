@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vault_memory.errors import QueryError, StoreError, StoreUnavailable
 from vault_memory.query import search
-from vault_memory.query.database import Sessions, connect
+from vault_memory.query.database import Sessions, connect, planned_anew
 from vault_memory_tests.integration.query.seeding import COMMIT, Note, Section, note, seed
 
 POOL = "The connection pool was exhausted because a transaction stayed open."
@@ -153,6 +153,18 @@ def test_a_filter_reaches_beyond_the_pool(database, query_settings):
         note("01_Projects/x.md", "a pool, mentioned once in a long text about gardens and fish"),
     )
     assert ["01_Projects/x.md"] == sources(search("connection pool", path="01_Projects/**", settings=query_settings))
+
+
+def test_a_search_is_planned_once_and_a_filtered_one_for_its_filter(library, query_settings):
+    """The plan that a connection keeps knows no filter; one with a filter is made for it, and the next is kept again."""
+    modes = []
+    with connect(query_settings) as session, Sessions({query_settings.schema: session}) as sessions:
+        for filters in ({}, {"path": "01_Projects/**"}, {}):
+            assert search("pool exhausted", settings=query_settings, sessions=sessions, **filters).items
+            modes.append(session.execute("SHOW plan_cache_mode").fetchone()["plan_cache_mode"])
+        with planned_anew(session):
+            modes.append(session.execute("SHOW plan_cache_mode").fetchone()["plan_cache_mode"])
+    assert [*["force_generic_plan"] * 3, "force_custom_plan"] == modes
 
 
 def test_at_most_two_chunks_of_a_note(database, query_settings):
