@@ -10,11 +10,12 @@ that a note made of nothing but labels costs a constant for each.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from vault_memory.notes.secret_assembly import is_piece
+from vault_memory.notes.secret_screen import Screen
 from vault_memory.notes.secret_values import (
     compiled,
     is_password,
@@ -160,7 +161,7 @@ def find_near(pattern: str, text: str, stems: tuple[str, ...]) -> Iterator[re.Ma
     """
     low = lowered(text)
     at: list[int] = []
-    for stem in stems:
+    for stem in _screen(stems).possible(low):
         found = low.find(stem)
         while found >= 0:
             at.append(found)
@@ -174,6 +175,11 @@ def find_near(pattern: str, text: str, stems: tuple[str, ...]) -> Iterator[re.Ma
             number += 1
         yield from compiled(pattern).finditer(text, start, end)
         done = end
+
+
+@cache
+def _screen(stems: tuple[str, ...]) -> Screen[str]:
+    return Screen([(stem, (stem,)) for stem in stems])
 
 
 @lru_cache(maxsize=2)

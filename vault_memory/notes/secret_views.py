@@ -76,6 +76,8 @@ _MARKUP: Final = (
     r"|\[(?P<shown>[^\[\]\n]{0,200})\](?:\((?![^()\n]{0,400}(?:[?&#]|://[^()/@]{0,100}:[^()@]{0,100}@))[^()\n]{0,400}\)|\[[^\[\]\n]{0,80}\])"
     r"|\*{1,3}|~~|==(?=[^=\s])|`{1,3}|(?<=[A-Za-z0-9_])(?:\$\$?|[~^]|\+\+|\|\||%%)(?=[A-Za-z0-9_])"
 )
+_MARKUP_SIGN: Final = r"[\]\[<*~=`$^+|%]"
+"""One of these stands in every match of the above."""
 # Openers of what is hidden down to its end, however far that is.
 _HIDDEN: Final = (
     ("<!--", "-->"),
@@ -98,6 +100,7 @@ _JOIN: Final = (
 _BLOB: Final = r"[A-Za-z0-9+/_-]{20,}={0,2}"
 _BLOB_LINES: Final = r"(?:^[ \t>|]{0,40}[A-Za-z0-9+/]{16,}={0,2}[ \t]{0,8}$\n?){2,}"
 _HEX_BLOB: Final = r"(?:[0-9a-f]{2}){20,}|(?:[0-9A-F]{2}){20,}"
+_LEAST_BLOB: Final = 16  # characters without a space, in each of the three
 # A text as a list of its characters' numbers: 67:68:70, 0x67, 0x68, 103, 104, chr(103)+chr(104), =67=68.
 _NUMBERS: Final = (
     (
@@ -267,6 +270,8 @@ def _strip_markup(text: str, gap: str = " ") -> str:
         text = compiled(_ESCAPE).sub(_unescape_character, text)
         text = _fold(_strip_invisible(text))
     text = _drop(text, _hidden_spans(text))
+    if not compiled(_MARKUP_SIGN).search(text):
+        return text
     gaps = {"cell": "|", "block": gap}
 
     for _ in range(_NESTED_LINKS):
@@ -375,7 +380,8 @@ def _decoded(view: View) -> Iterator[View]:
     spent = 0
     for _ in range(MAX_DEPTH):
         pieces: list[tuple[str, int]] = []
-        for pattern in (_BLOB, _BLOB_LINES, _HEX_BLOB):
+        has_blob = any(len(word) >= _LEAST_BLOB for word in view.text.split())
+        for pattern in (_BLOB, _BLOB_LINES, _HEX_BLOB) if has_blob else ():
             for match in compiled(pattern, re.MULTILINE).finditer(view.text):
                 piece = _decode(match.group(), hexadecimal=pattern is _HEX_BLOB)
                 spent += len(piece)

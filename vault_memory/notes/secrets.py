@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from vault_memory.notes import secret_assembly, secret_codes, secret_labels, secret_phrases, secret_rules
 from vault_memory.notes.model import Finding
+from vault_memory.notes.secret_screen import Screen
 from vault_memory.notes.secret_values import (
     compiled,
     is_password,
@@ -73,11 +74,11 @@ def _find(view: View) -> Iterator[tuple[str, int, int]]:
     text = view.text
     if not text:
         return
-    yield from _find_tokens(text, secret_rules.PREFIXED)
-    yield from _find_tokens(text, secret_rules.FORMATS)
+    yield from _find_tokens(text, _PREFIXED)
+    yield from _find_tokens(text, _FORMATS)
     if view.name == "reversed":
         return
-    yield from _find_tokens(text, secret_rules.LABELLED)
+    yield from _find_tokens(text, _LABELLED)
     if view.crossing is None:
         yield from secret_labels.find_labelled(text)
         yield from secret_labels.find_in_tables(text)
@@ -89,8 +90,8 @@ def _find(view: View) -> Iterator[tuple[str, int, int]]:
         yield from _find_parted(text)
 
 
-def _find_tokens(text: str, rules: tuple[Rule, ...]) -> Iterator[tuple[str, int, int]]:
-    for rule in rules:
+def _find_tokens(text: str, rules: Screen[Rule]) -> Iterator[tuple[str, int, int]]:
+    for rule in rules.possible(text):
         for literal in rule.literals:
             if literal in text:
                 break
@@ -107,10 +108,8 @@ def _find_tokens(text: str, rules: tuple[Rule, ...]) -> Iterator[tuple[str, int,
 
 def _find_parted(text: str) -> Iterator[tuple[str, int, int]]:
     """Find tokens whose prefix gives them away and that spaces part."""
-    for rule in secret_rules.PREFIXED:
-        for literal in rule.literals:
-            if len(literal) < _TELLING or literal not in text:
-                continue
+    for rule, literal in _PARTED.possible(text):
+        if literal in text:
             for token, start in secret_assembly.parted(text, literal):
                 match = compiled(rule.pattern).match(token)
                 if match and _holds(rule, match):
@@ -119,6 +118,12 @@ def _find_parted(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 _TELLING: Final = 3  # of shorter prefixes too many words begin
+_PREFIXED: Final = Screen([(rule, rule.literals) for rule in secret_rules.PREFIXED])
+_FORMATS: Final = Screen([(rule, rule.literals) for rule in secret_rules.FORMATS])
+_LABELLED: Final = Screen([(rule, rule.literals) for rule in secret_rules.LABELLED])
+_PARTED: Final = Screen(
+    [((rule, text), (text,)) for rule in secret_rules.PREFIXED for text in rule.literals if len(text) >= _TELLING]
+)
 _LONG_WORD: Final = 24
 
 
