@@ -187,8 +187,8 @@ def index(
             f'remembered as {settings.name} in {settings.config_file}; ask: vault-memory query "..."; '
             f"watch it: vault-memory up; take it out again: vault-memory index --remove {settings.name}"
         )
-    if done.unwatched:
-        note("vault-memory up is running and does not know of it yet: start it again to have the folder watched")
+    if done.soon_watched:
+        note("vault-memory up is running, sees the new settings and watches the folder in some seconds")
     sys.exit(done.result.exit_status)
 
 

@@ -38,13 +38,13 @@ class Indexed:
         settings: Of the folder.
         result: Of its sync.
         is_new: Whether the folder was written into the configuration file.
-        unwatched: Whether an ``up`` is running that does not know of it yet.
+        soon_watched: Whether an ``up`` is running, which starts anew with it.
     """
 
     settings: Settings
     result: SyncResult
     is_new: bool
-    unwatched: bool
+    soon_watched: bool
 
 
 def chosen(path: Path, name: str | None) -> Settings:

@@ -78,7 +78,7 @@ def up(*, port: int, host: str, read_only: bool) -> None:
 
     if warning := command.exposure(host):
         _note(f"warning: {warning}")
-    command.up(settings_module.load_all(), port=port, host=host, read_only=read_only, write=click.echo)
+    command.up(settings_module.load_all, port=port, host=host, read_only=read_only, write=click.echo)
 
 
 @click.command("down")

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from vault_memory.adapters import running
 from vault_memory.commands.guard import Guard
 from vault_memory.commands.launching import checkout_root
+from vault_memory.commands.settings_watch import SettingsWatch
 from vault_memory.errors import ConfigError, ServerError, VaultMemoryError, WriterBusyError
 from vault_memory.ingest.database import open_database, open_store
 from vault_memory.ingest.source import open_source
@@ -42,6 +43,7 @@ LOOPBACK: Final = "127.0.0.1"
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READY_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.2
+_WRITERS_SECONDS: Final = 60.0
 _LOADED: Final = "{workspaceOrError {... on Workspace {locationEntries {locationOrLoadError {__typename}}}}}"
 # Dagster's daemon waits for its threads, and the webserver for its code server.
 _GRACE_SECONDS: Final = 12.0
@@ -81,11 +83,13 @@ class Child:
         return True
 
 
-def up(vaults: Sequence[Settings], *, port: int, host: str, read_only: bool, write: Callable[[str], None]) -> None:
-    """Run the webserver and the daemon until SIGINT, SIGTERM or SIGHUP.
+def up(
+    read: Callable[[], Sequence[Settings]], *, port: int, host: str, read_only: bool, write: Callable[[str], None]
+) -> None:
+    """Run the webserver and the daemon until SIGINT, SIGTERM or SIGHUP; anew whenever the settings change.
 
     Args:
-        vaults: The settings of each vault to follow, at least one; they share home and database.
+        read: Reads the settings of each vault to follow, at least one; they share home and database.
         port: Of the web page.
         host: The address to listen on.
         read_only: The web page starts and changes nothing.
@@ -96,41 +100,77 @@ def up(vaults: Sequence[Settings], *, port: int, host: str, read_only: bool, wri
         ServerError: A child ended by itself.
         VaultMemoryError: Vault, database or settings cannot be used.
     """
-    followed = [
-        f"{'HEAD of' if source.kind == 'git' else 'the folder'} {source.path}" for source in map(open_source, vaults)
-    ]
-    settings = vaults[0]
+    watch = SettingsWatch(read, _followed)
+    home = watch.vaults[0].home
     url = f"http://{_in_url(host)}:{port}"
     with ExitStack() as stack:
-        other = stack.enter_context(running.claim(settings.home, url))
+        other = stack.enter_context(running.claim(home, url))
         if other is not None:
-            raise ConfigError(f"{other.name} runs for {settings.home} already")
+            raise ConfigError(f"{other.name} runs for {home} already")
         refuse_taken_port(host, port)
         stop = stack.enter_context(_stop_signals())
-        for one in vaults:
-            _make_ready(one)
-        if stop():
-            return
-        logs = settings.home / "log"
-        logs.mkdir(mode=0o700, exist_ok=True)
         _import_from_here()
-        children: list[Child] = []
+        logs = home / "log"
+        logs.mkdir(mode=0o700, exist_ok=True)
+        while not stop():
+            vaults = watch.vaults
+            for one in vaults:
+                _make_ready(one)
+            if stop():
+                return
+            with _children(vaults[0], host=host, port=port, read_only=read_only) as children:
+                if not _wait_until_ready(host, port, children, stop):
+                    return
+                write(f"vault-memory is up: {url} (Ctrl-C ends it)")
+                write(f"following {', '.join(_followed(vaults))}; logs in {logs}")
+                while not stop():
+                    for child in children:
+                        child.check()
+                    if watch.is_changed(write):
+                        write("the settings changed: starting anew")
+                        _let_writers_end(vaults, stop)
+                        break
+                    time.sleep(_POLL_SECONDS)
+
+
+def _followed(vaults: Sequence[Settings]) -> list[str]:
+    """Name what is followed.
+
+    Raises:
+        VaultError: A vault is not there.
+    """
+    return [
+        f"{'HEAD of' if source.kind == 'git' else 'the folder'} {source.path}" for source in map(open_source, vaults)
+    ]
+
+
+@contextmanager
+def _children(settings: Settings, *, host: str, port: int, read_only: bool) -> Generator[list[Child]]:
+    """Start webserver and daemon, and end them and all that they started."""
+    children: list[Child] = []
+    with ExitStack() as stack:
         guard = Guard()
         stack.callback(guard.dismiss)
         stack.callback(_take_back_heartbeats, settings)
         stack.callback(_end, children)
         for name, arguments in _commands(settings, host=host, port=port, read_only=read_only).items():
-            children.append(_start(name, arguments, logs / f"{name}.log", settings.dagster_home))
+            children.append(_start(name, arguments, settings.home / "log" / f"{name}.log", settings.dagster_home))
             guard.watch(children[-1].process.pid)
-        ready = _wait_until_ready(host, port, children, stop)
-        if not ready:
-            return
-        write(f"vault-memory is up: {url} (Ctrl-C ends it)")
-        write(f"following {', '.join(followed)}; logs in {logs}")
-        while not stop():
-            for child in children:
-                child.check()
-            time.sleep(_POLL_SECONDS)
+        yield children
+
+
+def _let_writers_end(vaults: Sequence[Settings], stop: Callable[[], bool]) -> None:
+    """Wait for runs that are writing, for some time: one that is cut off is done again, and shown as failed."""
+    deadline = time.monotonic() + _WRITERS_SECONDS
+    for one in vaults:
+        store = open_store(one)
+        try:
+            while not store.try_writer() and not stop() and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+        except VaultMemoryError as error:
+            log.warning("did not wait for what may be writing: %s", error)
+        finally:
+            store.close()
 
 
 def refuse_taken_port(host: str, port: int) -> None:

@@ -353,6 +353,33 @@ def test_up_follows_commits_and_leaves_nothing(notes: Installation) -> None:
     assert not json.loads(command(environment, "status", "--json").stdout)["daemon"]["alive"]
 
 
+@pytest.mark.slow  # two starts of Dagster, and a look at the folder every 15 s
+def test_a_running_up_takes_up_a_new_folder(notes: Installation, tmp_path: Path) -> None:
+    """A folder is indexed while ``up`` runs: it is watched from then on, and HEAD is followed as before."""
+    config = Path(notes.environment["HOME"], ".config/vault-memory/config.toml")
+    environment = {key: value for key, value in notes.environment.items() if key != "VAULT_MEMORY_CONFIG"}
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    (folder / "one.md").write_text("# Otters\n\nAbout otters and rivers.\n")
+    with running_up(environment, free_port()) as process:
+        done = command(environment, "index", str(folder), "--yes")
+        assert 0 == done.returncode, done.stderr
+        assert config.exists()
+        assert "sees the new settings" in done.stderr
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(4)]
+        assert "the settings changed: starting anew\n" in lines
+        assert f"the folder {folder}" in lines[-1]
+        (folder / "two.md").write_text("# Herons\n\nAbout herons at the pond.\n")
+        notes.vault.write("01_Projects/d.md", "# Zebra\n\nAbout a zebra crossing.\n")
+        notes.vault.commit()
+        deadline = time.monotonic() + 180
+        while not ({"two.md", "01_Projects/d.md"} <= {*answers(environment, "herons"), *answers(environment, "zebra")}):
+            assert time.monotonic() < deadline, "a change was not taken"
+            time.sleep(0.3)
+    assert [] == processes_of(environment["VAULT_MEMORY_HOME"])
+
+
 def wait_for_nobody(home: str) -> None:
     """Wait until no process of a home is left."""
     deadline = time.monotonic() + 30
