@@ -1,12 +1,14 @@
 """SIGKILL of each of Dagster's processes while a run writes: memory ends like a rebuild, and no reader saw anything half."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import dagster as dg
@@ -57,6 +59,7 @@ class Field:
         rebuilt: DSN of a database to rebuild memory in.
         environment: Of Dagster's processes.
         second: Which state HEAD is in.
+        ended: Leaders of process groups that were killed; what they had started may live on.
     """
 
     installation: Installation
@@ -65,6 +68,7 @@ class Field:
     rebuilt: str
     environment: dict[str, str]
     second: bool = False
+    ended: list[int] = field(default_factory=list[int])
 
     @property
     def dsn(self) -> str:
@@ -116,6 +120,7 @@ class Field:
         for number, process in enumerate(self.ui.processes):
             if victim == ("daemon", "webserver")[number]:
                 assert -9 == process.wait(30)
+                self.ended.append(process.pid)
                 self.ui.processes[number] = subprocess.Popen(
                     process.args, cwd=CHECKOUT, env={**os.environ, **self.environment}, start_new_session=True,
                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -144,8 +149,8 @@ def group_of(pid: int) -> int:
         return 0
 
 
-@pytest.fixture
-def field(
+@pytest.fixture(name="field")
+def make_field(
     make_installation: Callable[..., Installation],
     make_database: Callable[..., str],
     template_database: str,
@@ -177,8 +182,14 @@ def field(
             deployed(instance, settings.dagster_home, location.__name__, environment) as ui,
         ):
             made = Field(installation, ui, folder, make_database(template_database), environment)
-            wait_for(made.is_idle_at_head, PATIENCE_SECONDS)
-            yield made
+            try:
+                wait_for(made.is_idle_at_head, PATIENCE_SECONDS)
+                yield made
+            finally:
+                # The code server of a killed daemon waits for its runs, whose database is gone after the test.
+                for group in made.ended:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(group, signal.SIGKILL)
 
 
 @pytest.mark.slow  # a case takes 10 s, mostly Dagster's start of a run
