@@ -234,22 +234,26 @@ def quarantine() -> None:
 
 @quarantine.command("list")
 @click.option("--all", "closed", is_flag=True, help="Also notes that were released or deleted since.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON list.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list, of one vault.")
 @vault_option
 def quarantine_list(*, vault: str | None, closed: bool, as_json: bool) -> None:
     """List the quarantined notes with rules and lines; never their text."""
     from vault_memory.commands import quarantine as command  # noqa: PLC0415 - heavy
 
-    found = command.held(choosing.one(vault), closed=closed)
     if as_json:
-        print_json([one.to_json() for one in found])
+        print_json([one.to_json() for one in command.held(choosing.one(vault), closed=closed)])
         return
-    for one in found:
-        line = one.line
-        where = f" line {', '.join(map(str, line.lines))}" if line.lines else ""
-        click.echo(f"{shown(line.source)}: {', '.join(line.rules)}{where} ({line.action})")
-        if line.notice:
-            click.echo(f"  {line.notice}")
+
+    def act(settings: Settings) -> int:
+        for one in command.held(settings, closed=closed):
+            line = one.line
+            where = f" line {', '.join(map(str, line.lines))}" if line.lines else ""
+            click.echo(f"{shown(line.source)}: {', '.join(line.rules)}{where} ({line.action})")
+            if line.notice:
+                click.echo(f"  {line.notice}")
+        return 0
+
+    choosing.for_each(vault, act)
 
 
 @quarantine.command("show")

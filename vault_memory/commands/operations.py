@@ -117,7 +117,8 @@ def _delete_data(settings: Settings, *, yes: bool) -> None:
         raise ConfigError("nothing was deleted: nobody is there to ask; to delete it all the same, add --yes")
     if yes or click.confirm("delete all of it?"):
         place.delete_data(settings)
-        click.echo(f"deleted; what stays: the vault, {settings.config_file}, {settings.hmac_key_file}")
+        kept = [str(file) for file in (settings.config_file, settings.hmac_key_file) if file.exists()]
+        click.echo(f"deleted; what stays: {', '.join(['the vault', *kept])}")
 
 
 @click.command("doctor")

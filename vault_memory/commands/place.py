@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vault_memory.settings import Settings
 
 # Of what is in the home, only what was made by us: it may be a folder with other things in it.
-_OURS: Final = ("log", "hook", "up.lock")
+_OURS: Final = ("log", "hook", "folders", "up.lock", "config.lock")
 
 
 def database_place(settings: Settings) -> str:

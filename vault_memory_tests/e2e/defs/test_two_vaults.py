@@ -78,7 +78,9 @@ def test_commands_go_through_all_vaults_or_one(make_pair: Callable[..., Pair]) -
     assert ["[home]", "[work]"] == [
         line for line in command(pair.environment, "status").stdout.splitlines() if line.startswith("[")
     ]
-    for arguments in (("forget", "01_Projects/first.md"), ("quarantine", "list"), ("dump", "x.dump")):
+    held = command(pair.environment, "quarantine", "list")
+    assert (0, "[home]\n[work]\n") == (held.returncode, held.stdout)
+    for arguments in (("forget", "01_Projects/first.md"), ("quarantine", "list", "--json"), ("dump", "x.dump")):
         done = command(pair.environment, *arguments)
         assert (3, 1) == (done.returncode, done.stderr.count("\n"))
         assert "there are several vaults: say which with --vault, one of home, work" in done.stderr
