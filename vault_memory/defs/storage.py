@@ -5,6 +5,7 @@ Belongs here: what has to be so in the database before Dagster runs well. Does n
 """
 
 import os
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -20,7 +21,7 @@ from dagster_postgres.utils import (
     pg_url_from_config,
 )
 from psycopg import conninfo
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from vault_memory.adapters import migrations
@@ -73,6 +74,44 @@ class BatchedEventLog(PostgresEventLogStorage):
         return SqlEventLogStorageTable.c.id
 
 
+class Patience:
+    """How often a process knocks at a server that is away.
+
+    Dagster tries each connection six times over some 6 s and then goes on to its next statement: a run whose server was
+    killed spent 45 s on saying so, event by event. Once that many tries in a row have failed, each further one is the
+    only one of its statement, until one succeeds.
+    """
+
+    def __init__(self, tries: int = 6, forget_seconds: float = 60.0) -> None:
+        """Begin with a server that is there.
+
+        Args:
+            tries: As many as Dagster makes for one statement.
+            forget_seconds: Since the last failure; after that a statement is tried in full again.
+        """
+        self._tries, self._forget_seconds = tries, forget_seconds
+        self._failed = 0
+        self._last = 0.0
+
+    def connect(self, dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
+        """Connect as SQLAlchemy's event ``do_connect`` asks.
+
+        Raises:
+            StoreUnavailable: It failed, and it is no use to try once more; Dagster does not try again after this one.
+        """
+        try:
+            connection = dialect.connect(*arguments, **options)
+        except dialect.loaded_dbapi.OperationalError:
+            now = time.monotonic()
+            self._failed = self._failed + 1 if now - self._last < self._forget_seconds else 1
+            self._last = now
+            if self._failed > self._tries:
+                raise StoreUnavailable("Dagster's database does not answer; try again") from None
+            raise
+        self._failed = 0
+        return connection
+
+
 class VaultStorage(DagsterPostgresStorage):
     """Dagster's storage in PostgreSQL with connections that are kept, and events that are written in batches.
 
@@ -96,6 +135,7 @@ class VaultStorage(DagsterPostgresStorage):
             should_autocreate_tables=False,
             token_provider=token_provider,
         )
+        patience = Patience()
         for part in (self._run_storage, self._event_log_storage, self._schedule_storage):
             part._engine = create_pg_engine(  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - no setting reaches it
                 postgres_url,
@@ -106,6 +146,7 @@ class VaultStorage(DagsterPostgresStorage):
                 pool_recycle=_RECYCLE_SECONDS,
                 pool_pre_ping=True,  # the server may have been restarted since
             )
+            event.listen(part._engine, "do_connect", patience.connect)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
 
     @classmethod
     def from_config_value(  # pyright: ignore[reportIncompatibleMethodOverride] - as in the class above
