@@ -41,7 +41,7 @@ from vault_memory.notes.model import RawNote
 from vault_memory.notes.paths import NotePath
 from vault_memory.notes.secrets import RULES_VERSION, scan
 from vault_memory.settings import ScanSettings
-from vault_memory_tests.fixtures import secret_holdout, secret_holdout_second
+from vault_memory_tests.fixtures import secret_holdout, secret_holdout_second, secret_holdout_third
 
 BAR = 0.97
 MAX_MEDIAN_MS = 5.0
@@ -125,7 +125,11 @@ def _share(right: int, wrong: int) -> str:
 def generated() -> bool:
     """Print recall and precision on the generated notes; give whether both sets are within the bar."""
     good = True
-    for name, made in (("first", secret_holdout.cases()), ("second", list(secret_holdout_second.cases()))):
+    for name, made in (
+        ("first", secret_holdout.cases()),
+        ("second", list(secret_holdout_second.cases())),
+        ("third", list(secret_holdout_third.cases())),
+    ):
         counts: dict[str, Counter[str]] = {}
         for case in made:
             outcome = {(True, True): "tp", (True, False): "fn", (False, True): "fp", (False, False): "tn"}[

@@ -22,19 +22,42 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NUMBER: Final = r"(?P<value>\d{3}[ -]\d{3}|\d{3,12})(?![\d\w]|[-/.]\d|[ \t]{0,2}(?:[年月日位个次条天种元号分秒页章人台套份款歲岁]|[%％](?!%)|bits?|char|digit|times|days|seconds?|minutes?|hours?|years?|users?|token|[KMG]B))"
-_PIN: Final = r"(?:(?<![A-Za-z_#])(?:PIN|Pin[ -]?(?:code|number)|pin[ -](?:code|number)|PUK|CVV2?|CVC2?)(?![A-Za-z_])(?:[ \t]?[码碼])?|(?:取款|支付|锁屏|解锁|开机|门[锁禁]|银行卡|信用卡|保险[箱柜]|行李箱|手机|交易|提款|卡)[ \t]?(?:的)?(?:密[码碼]|PIN)|安全码|解锁码|取件码|門鎖密碼|提款密碼)"
-_PIN_TIE: Final = r"[ ](?:of|for|to|on)[ ][^\n.:=|;,!?]{1,30}?(?:[ ](?:is|was)[ ]|[:=][ ]?)|[\s*_`\"'）)]{0,6}(?:[:：=|]|is|was|是|为|為|改成了?|改为|->|→|[ \t]|(?<=[码碼]))[ \t*_`\"'（(「]{0,6}"
+# What a lock, an alarm or a telephone opens with.
+_DOOR: Final = (
+    r"(?i:(?<![a-z])(?:door|gate|garage(?:[ ]door)?|alarm(?:[ ]panel)?|entry|entrance|front[ ]door|lobby|elevator|lift|locker|lock|safe|key[ ]?(?:box|safe)|lock[ ]?box|keypad|panel|padlock"
+    r"|suitcase|luggage|unlock|disarm|duress|voice[ ]?mail|parental(?:[ ]control)?|screen[ ]time)[ -]?(?:entry[ ])?(?:pin|code|(?:combination|combo)(?![ ]of))(?![a-z])"
+    r"|(?:haus)?t[üu]r-?code|(?:garagen|tor|alarm|safe|tresor|schloss|zahlenschloss|entsperr)-?(?:code|kombination)|digicode|code[ ](?:de[ ](?:la[ ]porte|l['’](?:alarme|immeuble|ascenseur)|la[ ]carte)|d['’]entrée|porte|alarme|immeuble)"
+    r"|c[óo]digo[ ](?:de[ ](?:la[ ])?)?(?:puerta|alarma|entrada|caja[ ]fuerte|port[ãa]o)|codice[ ](?:del(?:la)?[ ]|dell['’])?(?:porta|portone|allarme|cancello|cassaforte)|код[ ](?:от[ ])?(?:двери|домофона|подъезда|сейфа|сигнализации))"
+    r"|(?:门禁|门锁|开门|大门|单元门|电子锁|报警|撤防|門禁|門鎖)[码碼]"
+)
+_PIN: Final = r"(?:(?<![A-Za-z_#])(?:PIN|Pin[ -]?(?:code|number)|pin[ -](?:code|number)|PUK|CVV2?|CVC2?)(?![A-Za-z_])(?:[ \t]?[码碼])?|(?:取款|支付|锁屏|解锁|开机|门[锁禁]|银行卡|信用卡|保险[箱柜]|行李箱|手机|交易|提款|卡)[ \t]?(?:的)?(?:密[码碼]|PIN)|(?:[账帐]号|[账帐]户|查询|登录|开机|公积金)密[码碼](?=[ \t:：是为]{1,3}\d{6}(?!\d))|(?i:пин-?код)|(?i:code[ ]carte(?:[ ]bleue)?)|安全码|解锁码|取件码|門鎖密碼|提款密碼)"
+_PIN_TIE: Final = r"[ ](?:of|for|to|on|der|des|vom|von|für|de|da|del|du|pour|para|от|карты)[ ](?:[^\n.:=|;,!?]{1,30}?)??(?:[ ]?(?:is|was|ist|est|es)[ ]|[ ]?[:：=][ ]?|(?<=карты[ ]))|[\s*_`\"'）)]{0,6}(?:[:：=|]|is|was|est(?:[ ]le)?|es|ist|lautet|è|é|это|是|为|為|改成了?|改为|->|→|[ \t]|(?<=[码碼]))[ \t*_`\"'（(「]{0,6}"
 _CARD_CODE: Final = r"CVV|CVC|安全码"
 _GPIO: Final = r"(?i)gpio|board|header|arduino|connector|pinout|led|vcc|gnd|uart|spi"
-_PIN_STEMS: Final = ("pin", "puk", "cvv", "cvc", "码", "碼", "令", "番号")
-_CODE_STEMS: Final = ("code", "key", "token", "pass", "码", "碼", "密")
+_PIN_STEMS: Final = (
+    "pin",
+    "puk",
+    "cvv",
+    "cvc",
+    "code",
+    "comb",
+    "código",
+    "codigo",
+    "codice",
+    "код",
+    "码",
+    "碼",
+    "令",
+    "番号",
+)
+_CODE_STEMS: Final = ("tan", "backup", "code", "key", "token", "pass", "码", "碼", "密")
 _OTP_STEMS: Final = ("2fa", "totp", "mfa", "otp", "authenticator", "two", "验证", "認證", "驗證", "认证", "因", "动态")
 _APP_STEMS: Final = ("app", "应用", "专用", "專用", "授", "gmail", "smtp")
 
 
 def find_pins(text: str) -> Iterator[tuple[str, int, int]]:
     """Find short numbers that a card, a phone or a door opens with."""
-    for match in find_near(_PIN, text, _PIN_STEMS):
+    for match in find_near(rf"{_PIN}|{_DOOR}", text, _PIN_STEMS):
         tie = compiled(_PIN_TIE).match(text, match.end(), match.end() + 40)
         number = compiled(_NUMBER).match(text, tie.end(), tie.end() + 40) if tie else None
         digits = compiled(r"[ -]").sub("", number["value"]) if number else ""
@@ -47,8 +70,8 @@ def find_pins(text: str) -> Iterator[tuple[str, int, int]]:
         around = text[max(0, match.start() - 60) : number.end() + 40]
         if not (match.group().isascii() and compiled(_GPIO).search(around)):
             yield "labelled_pin", match.start(), number.end()
-    for match in compiled(r"(?:密[ \t]{0,4}[码碼]|口令|暗证番号)").finditer(text):
-        tie = compiled(r"[\s*_`）)]{0,4}(?:[:：=]|[是为為]|改成了?|改为|->|→)[ \t*_`「（(]{0,4}").match(
+    for match in compiled(r"(?:密[ \t]{0,4}[码碼]|口令|暗[证証]番号|パスコード|비밀번호|비번)").finditer(text):
+        tie = compiled(r"[\s*_`）)]{0,4}(?:[:：=]|[是为為はが는은]|改成了?|改为|->|→)[ \t*_`「（(]{0,4}").match(
             text, match.end(), match.end() + 20
         )
         number = compiled(_NUMBER).match(text, tie.end(), tie.end() + 40) if tie else None
@@ -63,7 +86,7 @@ def find_pins(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 _CODES_LABEL: Final = (
-    r"(?i)(?:recovery|backup|back-up|scratch|rescue|emergency|one[ -]time|2fa|mfa|备用|備用|恢复|恢復|救援|应急|紧急|一次性|备份)[ \t_-]{0,3}(?:access[ ]|verification[ ]|login[ ]|登录|验证|驗證)?"
+    r"(?i)(?<![a-z])TAN(?:s|[ -]?list[ea]?)(?![a-z])|2fa[ -]?backups?(?![a-z])|(?:recovery|backup|back-up|scratch|rescue|emergency|one[ -]time|2fa|mfa|备用|備用|恢复|恢復|救援|应急|紧急|一次性|备份)[ \t_-]{0,3}(?:access[ ]|verification[ ]|login[ ]|登录|验证|驗證)?"
     r"[ \t_-]{0,2}(?:codes?|keys?|tokens?|passcodes?|passwords?|验证[码碼]|驗證碼|代[码碼]|[码碼]|密[钥码碼])"
 )
 _CODE: Final = r"(?<![\w.-])(?:\d{3,5}[ -]\d{3,5}|\d{8,10}|\d{6}|[a-z0-9]{4,6}(?:-[a-z0-9]{4,6}){1,7}|[A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){1,7}|[a-z0-9]{8,16}|[A-Z0-9]{8,32}|[a-f0-9]{4,5} [a-f0-9]{4,5})(?![\w.-])"
@@ -88,6 +111,21 @@ def find_recovery_codes(text: str) -> Iterator[tuple[str, int, int]]:
         if len(set(codes)) >= _MIN_CODES or (single and is_random(single["value"].replace("-", ""), 12)):
             first = match.end() + (window.find(codes[0]) if codes else 0)
             yield "recovery_codes", first, first + 1
+
+
+_LICENCE_LABEL: Final = r"(?i)(?:product|licen[cs]e|activation|serial|registration)[ _-]?(?:key|code|number)|(?:filevault|recovery)(?:[ _-]key)?|产品[密秘][钥鑰]|激活[码碼]|序列[号號]|注册[码碼]"
+_LICENCE_STEMS: Final = ("filevault", "recovery", "key", "code", "number", "产品", "激活", "序列", "注册")
+_LICENCE: Final = r"(?<![\w-])(?:[A-Z0-9]{4,6}-){3,7}[A-Z0-9]{4,6}(?![\w-])"
+_LICENCE_REACH: Final = 60
+
+
+def find_licence_keys(text: str) -> Iterator[tuple[str, int, int]]:
+    """Find what a program is unlocked with: groups of capital letters and digits behind their label."""
+    for label in find_near(_LICENCE_LABEL, text, _LICENCE_STEMS):
+        match = compiled(_LICENCE).search(text, label.end(), label.end() + _LICENCE_REACH)
+        packed = match.group().replace("-", "") if match else ""
+        if match and is_random(packed, 16) and not is_placeholder(match.group()):
+            yield "labelled_secret", match.start(), match.end()
 
 
 _OTP_LABEL: Final = r"(?i)(?<![a-z])(?:2fa|totp|mfa|otp|authenticator|two[ -]factor|two[ -]step)(?![a-z])|两步验证|二步验证|雙重驗證|两步认证|双因[素子]|二次验证|谷歌验证器|身份验证器|动态[口密][令码]"

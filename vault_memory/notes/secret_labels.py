@@ -27,12 +27,13 @@ from vault_memory.notes.secret_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PASSWORD: Final = (
+PASSWORD: Final = (
     r"pas{1,2}[ _-]?w(?:or|r|ro)?d|(?<![a-z])p(?:as)?swr?d?(?![a-z])|p/w|(?<![a-z])(?:mima|kouling)(?![a-z])|(?<![a-z])(?:ssh|my|db|pg|smtp|mail|ftp|ldap)pass(?![a-z])|🔑|🔐|passwort|kennwort|(?<![A-Za-z])(?:root|admin|user|db)pw(?![A-Za-z])|pass[ _-]?(?:phrase|code)|pwd|psk|(?<![A-Za-z0-9+/=])pw(?![A-Za-z0-9+/])|(?<![A-Za-z0-9+/=])pass(?![A-Za-z])"
     r"|(?-i:(?<=[a-z])(?:Pass|Pw)(?![a-z]))|contrase[ñn]a|(?<![a-z])senha|mot[ _-]de[ _-]passe|(?<![a-z])mdp(?![a-z])|wachtwoord|парол[ьяею]|palavra[ -]passe|(?<![a-z])clave(?:[ ](?:de[ ](?:acceso|la[ ]wifi)|secreta|wifi))?(?![a-z])|zugangscode|(?:wlan|wifi|wi-fi|netzwerk)[ -]?schl[üu]ssel"
     r"|(?<![a-z])has[łl]o(?![a-z])|[şs]ifre(?:si)?(?![a-z])|(?<![a-z])parola(?![a-z])|l[öo]senord|adgangskode|(?<![a-z])passord|salasana|(?<![a-z])hesl[oa](?![a-z])|jelsz[óo]|m[ậa]t kh[ẩa]u"
     r"|รหัสผ่าน|كلمة[ ](?:المرور|السر)|סיסמ[הא]|पासवर्ड|kata[ ]sandi|κωδικ[όο]ς|गुप्त[ ]शब्द|code[ ](?:secret|d'acc[èe]s)"
     r"|パスワード|暗証(?:番号)?|合言葉|비밀번호|패스워드|비번|암호|通[关關]密[语語]|密[ \t]{0,4}[码碼](?:短[语語])?|口[ \t]{0,4}令(?!牌)|暗[ \t]{0,2}[码碼号]|通行[码碼]|(?<=登[录陆])码|开机码|解锁码"
+    r"|(?:bitwarden|1password|keepass\w{0,3}|lastpass|dashlane|nordpass|proton[ ]pass|enpass)(?:['’]s)?[ ](?:master|vault|login|unlock)"
 )
 _SECRET: Final = (
     r"unseal[ _-]?key(?:[ _-]?\d{1,2})?|secret(?:[ _-]?access)?(?:[ _-]?key)?|(?:private|signing|encryption|encrypt|master|shared|pre[ _-]?shared|account|storage|access|service|wallet|deploy|root"
@@ -45,7 +46,7 @@ _API_KEY: Final = (
     r"(?:安全|应用|專用|专用|邮箱|客户端|第三方)?授[权權][码碼]|访问[码碼密]?[钥匙]?|激活码|(?<![A-Za-z])[as]k(?=[ \t]?[=:：])"
 )
 _WEAK: Final = r"(?<![A-Za-z])key(?![A-Za-z])|credentials?|(?<![A-Za-z])creds?(?![A-Za-z])|(?<![A-Za-z])auth(?![A-Za-z])|(?<=账)密|(?<=帐)密|(?<![a-z])login(?![a-z])|登[录陆]信息|账[户号]信息"
-_LABEL: Final = rf"(?i)(?P<P>{_PASSWORD})|(?P<S>{_SECRET})|(?P<T>{_TOKEN})|(?P<K>{_API_KEY})|(?P<W>{_WEAK})"
+_LABEL: Final = rf"(?i)(?P<P>{PASSWORD})|(?P<S>{_SECRET})|(?P<T>{_TOKEN})|(?P<K>{_API_KEY})|(?P<W>{_WEAK})"
 
 _NOT_BEFORE: Final = frozenset(
     ["public", "primary", "foreign", "partition", "sort", "cache", "next", "page", "continuation", "pad", "eos", "bos", "unk", "mask", "max", "min", "stop", "special", "hot", "short", "registry", "arrow", "function", "dict", "json", "composite", "candidate", "publishable", "site", "measurement", "index", "hash", "hashed", "unique", "surrogate", "natural", "row", "map", "lookup", "tree", "dns", "xsrf", "csrf", "forgery", "per", "first", "last", "of", "localization", "localisation", "i18n", "translation", "config", "device", "registration", "push", "sync", "cancellation", "lexer", "syntax", "design", "amz", "goog", "change", "import", "export", "update", "policy", "work", "unit", "lock", "upload", "starting", "resume", "confirmation", "idempotency", "request", "task", "claim", "delegation", "collection", "query", "search", "position", "s3", "object", "kms", "rate", "bucket", "security", "session", "reset", "verification", "public", "lookahead", "start", "end", "open", "close", "opening", "closing", "comment", "punctuation", "unexpected", "id", "ordering", "group", "dedup", "deduplication", "invite", "unsubscribe", "tracking", "context", "input", "output", "completion", "prompt", "image", "ssh", "deploy_public"]
@@ -53,13 +54,28 @@ _NOT_BEFORE: Final = frozenset(
 _NOT_BEFORE_CHINESE: Final = ("凯撒", "恺撒", "摩斯", "摩尔斯", "莫斯", "莫尔斯", "摩爾斯", "芬奇", "流量", "财富", "栅栏", "维吉尼亚", "维热纳尔", "生命", "人生", "基因", "遗传", "成功", "幸福", "文化", "爱情", "古典", "替换", "置换", "换位", "宇宙", "历史", "健康", "长寿", "数字", "商业", "增长", "心灵", "成长", "情感", "爆款", "公", "主", "外", "古", "弱", "哈希", "对称", "流", "分组", "词", "接头", "军事", "行军", "红包", "淘", "培根", "棋盘", "希尔", "仿射", "滚动", "猪圈", "写作", "沟通", "教育", "公开", "防伪", "抽奖", "福利", "编", "解", "译", "乱", "转", "邮政编", "魔")  # fmt: skip
 
 
-def is_other_label(text: str, start: int) -> bool:
-    """Tell labels that only end like one: ``primary key``, ``凯撒密码``, a book's title, a piece of base64."""
+# Words that make no other thing of a password: the one of an Apple ID or of work is one all the same.
+_OF_PASSWORDS: Final = frozenset(
+    ["id", "site", "work", "group", "device", "security", "session", "registration", "first", "last", "start", "end", "map", "row", "per", "of", "unit", "lock", "invite", "bucket", "import", "export", "sync", "config", "dns", "upload", "image", "security", "stop", "open", "s3", "public", "primary", "short", "task", "collection", "object"]
+)  # fmt: skip
+
+
+def is_other_label(text: str, start: int, *, password: bool = False) -> bool:
+    """Tell labels that only end like one: ``primary key``, ``凯撒密码``, a book's title, a piece of base64.
+
+    Args:
+        text: All of it.
+        start: Where the label starts.
+        password: Whether it is a word for a password, and not for a key or token.
+    """
     before = text[max(0, start - 24) : start]
     if not before:
         return False
     word = compiled(r"(?:[A-Z]?[a-z0-9]+|[A-Z]+)(?=[ _-]?\Z)").search(before)
-    if (word and text[start].isascii() and word.group().lower() in _NOT_BEFORE) or before.endswith(_NOT_BEFORE_CHINESE):
+    other = word.group().lower() if word and text[start].isascii() else ""
+    if password and other in _OF_PASSWORDS:
+        other = ""
+    if other in _NOT_BEFORE or before.endswith(_NOT_BEFORE_CHINESE):
         return True
     return (
         before.rfind("《") > before.rfind("》")
@@ -75,10 +91,21 @@ _NOT_AFTER: Final = (
     r"server|ring|chain|board|word|stone|note|point|frame|value[ _-]?pair|press|code|binding|map|event|up|down|pair|space|range|agreement|exchange|vault|lock|for[ _-]?sale|user|host"
     r"|fingerprint|pub|public|text|label|title|description|message|error|invalid|incorrect|class|mode|form|page|screen|view|model|schema|table|column|row|index|list|array|set|dict|type|prefix|suffix|permission|cert\w*|data)\b(?!\w)"
     r"|[ _-]?(?:Hash|File|Path|Policy|Length|Type|Url|Id|Name|Field|Hint|Reset(?![ \t]to(?![a-z]))|Encoder|Manager|Provider|Input)(?-i:(?![a-z]))"
-    r"|izer|iz|ology|word|board|ed\b|ing\b"
+    r"|izer|iz|ology|word|board|ed\b|ing\b|[ -]?(?:richtlinien?|regeln?|l[äa]nge|wechsel|datei|feld|verwaltung|schutz|[äa]nderung)(?![a-z])"
     r"|》|学|子|朋克|本(?!身)|算法|体制|强度|长度|策略|规则|管理|保护|重置|找回|错误|箱|输入|框|复杂|加密|哈希|机制|技术|分析|破解|生成|桶|红包|字段|文件|表|泄[露漏]|过期|登[录陆](?!是|为|[:：])"
     r"|库|散列|不少于|至少|最少|由|贴|写|存|放|必须|永远|可以|应该|要求|不[能要可]|需要|最好|对|交换|协商|派生|轮换|托管|原语|工程|安全|体系|协议|系统|通信|术|编|家|战|界|设备|器|组件|服务|大全|模块|锁芯|认证|验证)"
 )
+
+
+def is_talk_about(text: str, start: int, end: int) -> bool:
+    """Tell a word for passwords that heads something else: ``passwords``, ``password policy``, ``secure password hashing``."""
+    return (
+        text[end : end + 1].lower() == "s"
+        or compiled(_NOT_AFTER).match(text, end) is not None
+        or is_other_label(text, start, password=True)
+    )
+
+
 _OPEN: Final = r"""[\s"'`*_(\[{「『“‘<《【]{0,8}"""
 _BRACKETED: Final = r"[】］\]」』][ \t]{0,2}(?=[!-~])"  # 【label】value
 _STRONG: Final = (
@@ -133,8 +160,9 @@ _STEMS: Final = (
     "비밀번호", "암호", "비번", "패스워드", "비밀", "合言葉", "語", "语", "has", "ifre", "parola", "senord", "adgangskode", "salasana", "hesl", "jelsz",
     "t kh", "รหัสผ่าน", "كلمة", "סיסמ", "पासवर्ड", "गुप्त", "kata sandi", "κωδικ", "palavra", "clav", "clé", "cle ", "schl", "zugangscode", "ключ", "秘", "code s", "code d", "码", "碼", "令", "暗", "secret", "key", "钥", "鑰", "匙", "加密串", "token", "bearer", "凭", "憑", "cookie",
     "jwt", "sessdata", "トークン", "토큰", "auth", "授", "访问", "ak=", "ak:", "ak =", "ak :", "sk=", "sk:", "sk =", "sk :", "ak：", "sk：",
-    "cred", "login", "密", "登录信息", "登陆信息", "信息",
+    "cred", "login", "bitwarden", "1password", "keepass", "lastpass", "dashlane", "nordpass", "proton pass", "enpass", "密", "登录信息", "登陆信息", "信息",
 )  # fmt: skip
+PASSWORD_STEMS: Final = (*_STEMS[: _STEMS.index("ключ")], "码", "碼", "令", "暗", "密")
 _PAIR_STEMS: Final = (
     "zugangsdaten",
     "identifiants",
@@ -200,7 +228,11 @@ def find_labelled(text: str) -> Iterator[tuple[str, int, int]]:
         phrase = kind in "PS" and not label.isascii() and compiled(_HANZI_LINE).match(text, end)
         if kind == "P":
             yield from _find_value_before(text, start)
-        if not (maybe or phrase) or is_other_label(text, start) or _is_in_example_address(text, start):
+        if (
+            not (maybe or phrase)
+            or is_other_label(text, start, password=kind == "P")
+            or _is_in_example_address(text, start)
+        ):
             continue
         rest = text[end : end + 700]
         if compiled(_NOT_AFTER).match(rest):
@@ -434,7 +466,7 @@ def _find_pairs(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 _HEADER: Final = (
-    rf"(?i)\A[\s*_`\"']*(?:[\w/ .()-]{{0,20}}(?:[ _/-]|(?=[^\x00-\x7f])))?(?:(?:{_PASSWORD})s?|pin"
+    rf"(?i)\A[\s*_`\"']*(?:[\w/ .()-]{{0,20}}(?:[ _/-]|(?=[^\x00-\x7f])))?(?:(?:{PASSWORD})s?|pin"
     r"|(?P<machine>secrets?|(?:api|access|secret|private|app|auth)[ _-]?(?:key|secret|token)s?|tokens?|[密秘私][钥鑰]|令牌|appsecret|授权码))(?:[ _]?(?:value|值|\(.{0,12}\)))?[\s*_`\"']*\Z"
 )
 _RULE_ROW: Final = r"\A[\s|:+\-=—]*\Z"

@@ -32,6 +32,7 @@ _REFERENCE: Final = (
     r"|(?:https?|ftp|wss?|git|ssh|s3|gs)://|(?:/|\./|\.\./|~/|[A-Za-z]:\\)[\w.\-/\\]*"  # addresses and paths
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\Z"  # mail addresses
     r"|(?:projects|secrets?|kv|secret/data|ssh|keys?)/[\w./-]+\Z"
+    r"|\^?\(\?[=!<:]|\^\[[^\]]{1,40}\]"  # regular expressions
     r"|(?:sha\d{1,3}|md5|blake\w{1,3})[-:=$]|SHA256:|ssh-(?:rsa|ed25519|dss)|ecdsa-|AAAA[BCE]3Nza|\$(?:2[aby]|argon2|apr1|[156y])\$|\{SSHA"
 )
 _SAMPLE: Final = (

@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from vault_memory.notes import secret_assembly, secret_codes, secret_labels, secret_phrases, secret_rules
+from vault_memory.notes import secret_assembly, secret_codes, secret_labels, secret_phrases, secret_rules, secret_talk
 from vault_memory.notes.model import Finding
 from vault_memory.notes.secret_screen import Screen
 from vault_memory.notes.secret_values import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from vault_memory.notes.secret_rules import Rule
 
-RULES_VERSION: Final = "3"
+RULES_VERSION: Final = "4"
 """Raise this with every change to rules, labels, values or views: stored notes are then scanned again."""
 
 BUDGET_RULE: Final = "decode_budget"
@@ -82,9 +82,11 @@ def _find(view: View) -> Iterator[tuple[str, int, int]]:
     if view.crossing is None:
         yield from secret_labels.find_labelled(text)
         yield from secret_labels.find_in_tables(text)
+        yield from secret_talk.find_spoken(text)
         yield from secret_codes.find_recovery_codes(text)
         yield from secret_codes.find_second_factors(text)
         yield from secret_codes.find_pins(text)
+        yield from secret_codes.find_licence_keys(text)
         yield from _find_kubernetes_secrets(text)
         yield from secret_phrases.find_phrases(text)
         yield from _find_parted(text)

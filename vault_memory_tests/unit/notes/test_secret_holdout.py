@@ -5,11 +5,15 @@ from collections import Counter
 import pytest
 
 from vault_memory.notes.secrets import scan
-from vault_memory_tests.fixtures import secret_holdout, secret_holdout_second
+from vault_memory_tests.fixtures import secret_holdout, secret_holdout_second, secret_holdout_third
 from vault_memory_tests.fixtures.secret_holdout import Case
 
 BAR = 0.97
-SETS = {"first": secret_holdout.cases, "second": lambda: list(secret_holdout_second.cases())}
+SETS = {
+    "first": secret_holdout.cases,
+    "second": lambda: list(secret_holdout_second.cases()),
+    "third": lambda: list(secret_holdout_third.cases()),
+}
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -31,6 +35,8 @@ def test_recall_and_precision(name: str) -> None:
 
 def test_the_sets_are_the_same_every_time() -> None:
     """A case that is judged today is judged tomorrow, and no text stands in both."""
-    first, second = ({case.text for case in SETS[name]()} for name in SETS)
+    first, second, third = ({case.text for case in SETS[name]()} for name in SETS)
     assert first == {case.text for case in SETS["first"]()}
+    assert third == {case.text for case in SETS["third"]()}
     assert not first & second
+    assert not (first | second) & third
