@@ -9,8 +9,10 @@ Results go to stdout, everything else to stderr. Exit 0: done; 1: done but for s
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -24,7 +26,7 @@ from vault_memory.commands.printing import note, print_json, print_plan, print_s
 from vault_memory.errors import MissingExtraError, VaultMemoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from vault_memory.settings import IndexChoice, Settings
 
@@ -398,7 +400,8 @@ def _query(arguments: list[str]) -> None:
 def run(command: Callable[[], object]) -> None:
     """Run a command and turn our errors into one line and an exit status."""
     try:
-        status = command()
+        with _telling_of_memory():
+            status = command()
         if isinstance(status, int):  # how click, left to us, says that --help or --version ended the command
             sys.exit(status)
     except click.ClickException as error:
@@ -417,6 +420,20 @@ def run(command: Callable[[], object]) -> None:
         sys.exit(0)
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted; what was written stays, and the next sync does the rest", 130)
+
+
+@contextmanager
+def _telling_of_memory() -> Generator[None]:
+    """Say that there is no memory left, whether Python, the loader of libraries or the system noticed."""
+    try:
+        yield
+    except (MemoryError, ImportError, OSError) as error:
+        other = isinstance(error, ImportError) and "failed to map segment" not in str(error)
+        if other or (isinstance(error, OSError) and error.errno != errno.ENOMEM):
+            raise
+        raise VaultMemoryError(
+            "there is no memory left; what was written stays, and the next sync does the rest"
+        ) from None
 
 
 def _fail(message: str, exit_status: int) -> None:
