@@ -19,12 +19,12 @@ _REACH: Final = 120  # characters to both sides of the label, within its line
 _TOKEN: Final = r"(?<![!-~])[\"'`(]{0,2}(?P<value>[A-Za-z0-9!@#$%^&*?+~_.-]{8,40}?)[\"'`),.;:]{0,3}(?![!-~])"
 # Where passwords are kept or used, and nothing says that one is: a network, an archive, a disk, an account.
 _PLACE: Final = (
-    r"(?<![a-z])(?:wi-?fi|wlan|ssid|hotspot|zip|rar|7z|luks|bitlocker|veracrypt|filevault|unlocks?|opens[ ]with|log(?:s|ged)?[ -]?in|login|sign(?:s|ed)?[ -]?in|credentials?|accounts?|router|nas|vpn|smb|steam|netflix|spotify|icloud|paypal|instagram|facebook|linkedin|gmail"
+    r"(?<![a-z])(?:wi-?fi|wlan|ssid|hotspot|zip|rar|7z|luks|bitlocker|veracrypt|filevault|unlocks?|opens[ ]with|log(?:s|ged)?[ -]in|login|sign(?:s|ed)?[ -]in|credentials?|accounts?|router|nas|vpn|smb|steam|netflix|spotify|icloud|paypal|instagram|facebook|linkedin|gmail"
     r"|konto|zugang|compte|cuenta|логин|аккаунт)(?![a-z])|[账帐]号|[账帐]户|帳號|登[录陆錄]|路由器|无线|解压|压缩包|网盘|アカウント|ログイン|계정|로그인"
 )
 _PLACE_STEMS: Final = (
-    "fi", "wlan", "ssid", "hotspot", "zip", "rar", "7z", "luks", "bitlocker", "veracrypt", "filevault", "unlock", "opens with", "log", "sign", "credential", "account", "router", "nas", "vpn", "smb", "steam", "netflix", "spotify", "icloud", "paypal", "instagram", "facebook",
-    "linkedin", "gmail", "konto", "zugang", "compte", "cuenta", "логин", "аккаунт", "号", "户", "帳", "登", "路由器", "无线", "解压", "压缩包", "网盘", "アカウント", "ログイン", "계정", "로그인",
+    "wifi", "wi-fi", "wlan", "ssid", "hotspot", "zip", "rar", "7z", "luks", "bitlocker", "veracrypt", "filevault", "unlock", "opens with", "login", "log in", "log-in", "logs in", "logged in", "logs-in", "logged-in", "sign in", "sign-in", "signs in", "signed in", "signs-in", "signed-in", "credential", "account", "router", "nas", "vpn", "smb", "steam", "netflix", "spotify", "icloud", "paypal", "instagram", "facebook",
+    "linkedin", "gmail", "konto", "zugang", "compte", "cuenta", "логин", "аккаунт", "账号", "帐号", "账户", "帐户", "帳號", "登录", "登陆", "登錄", "路由器", "无线", "解压", "压缩包", "网盘", "アカウント", "ログイン", "계정", "로그인",
 )  # fmt: skip
 _MARKS: Final = frozenset("!@#$%^&*")
 _NAMES: Final = r"[\w.+-]+@[\w-]+\.[\w.-]+\Z|.*\d\.\d"  # an address, or something of a version
