@@ -30,6 +30,12 @@ def settings(vault: VaultRepo, tmp_path: Path) -> Settings:
     })  # fmt: skip
 
 
+@pytest.fixture
+def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let hooks start a program that does nothing: the real one would make a database, and leave its server running."""
+    monkeypatch.setattr(sys, "executable", str(put(tmp_path / "python", "#!/bin/sh\nexit 0\n")))
+
+
 def folder(vault: VaultRepo) -> Path:
     """Return where the hooks of a plain repository lie."""
     return vault.path / ".git" / "hooks"
@@ -71,6 +77,7 @@ def test_install_and_uninstall_leave_no_trace(vault: VaultRepo, settings: Settin
         "#!/bin/sh\n# >>> somebody else >>>\necho mine; exit 3\n",
     ],
 )
+@pytest.mark.usefixtures("idle")
 def test_a_hook_that_is_there_keeps_its_ways(vault: VaultRepo, settings: Settings, text: str) -> None:
     """Output, exit status, interpreter and mode stay; ours runs although the hook ends early; its bytes come back."""
     path = put(folder(vault) / "post-commit", text, 0o744)
